@@ -8,11 +8,12 @@ from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
 from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.zones import is_zone, region_of
+from gke_ai.catalog.project.cluster_features import ClusterFeatures
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email, pool_name
 from gke_ai.components.base import Component
 from gke_ai.components.cluster import cluster_fields
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
-from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
+from gke_ai.components.cluster.existing_cluster import dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
 from gke_ai.components.support.identity import project_number
@@ -70,7 +71,7 @@ class GkeCluster(Component):
     not at all.
 
     Refused: ValueError for a control plane that no client can reach; RunError for an existing cluster that doesn't
-    exist or lacks a feature that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
+    exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
     and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
@@ -154,6 +155,7 @@ class GkeCluster(Component):
             rdma,
             gpudirect,
             bare_metal,
+            cluster.dns_endpoint,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(

@@ -35,7 +35,8 @@ from emulator.machine.polling import poll_until
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.nodes.shape import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
+from gke_ai.catalog.nodes.shape import INSTANCE_TYPE, NVIDIA_GPU
+from gke_ai.kube.nodes import capacity_mode
 from gke_ai.workspace.emulation import READY_AFTER
 
 if TYPE_CHECKING:
@@ -96,19 +97,12 @@ def request_seconds() -> float:
 def hold_back(node: Object) -> Object:
     """Returns a new node, with the annotation if it has a delay."""
     stated, labels = delays(), node["metadata"]["labels"]
-    for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{mode_of(node)}", "node"):
+    for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{capacity_mode(node)}", "node"):
         if key in stated:
             metadata = node["metadata"]
             annotations = {**metadata.get("annotations", {}), READY_AFTER: f"{stated[key]}s"}
             return node | {"metadata": metadata | {"annotations": annotations}}
     return node
-
-
-def mode_of(node: Object) -> str:
-    """Returns the capacity mode of a node from its labels, or an empty text."""
-    labels = node["metadata"]["labels"]
-    modes = [name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= labels.items()]
-    return modes[0] if modes else "onDemand" if labels.get(GKE_PROVISIONING, "standard") == "standard" else ""
 
 
 def of(item: Object) -> float:

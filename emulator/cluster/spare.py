@@ -24,6 +24,7 @@ from emulator.cloud.api import Refused, answer, client
 from emulator.cloud.folder import Folder, locked
 from emulator.machine import paths, processes
 from emulator.machine.polling import poll_until
+from gke_ai.kube.objects import holds
 
 # As many as a test has clusters at a time: its stack's and its rehearsal's.
 WAITING = 2
@@ -180,8 +181,7 @@ def _served(api: httpx.Client, collections: list[str]) -> Iterator[tuple[str, in
 def _established(api: httpx.Client) -> bool:
     """Whether the API server has the kinds of all definitions: it changes the definitions until then."""
     definitions = answer(api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))["items"]
-    conditions = ({item["type"]: item["status"] for item in crd["status"].get("conditions", [])} for crd in definitions)
-    return all(found.get("Established") == "True" for found in conditions)
+    return all(holds(definition, "Established") for definition in definitions)
 
 
 def _collections(api: httpx.Client) -> list[str]:

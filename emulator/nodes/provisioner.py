@@ -24,6 +24,7 @@ from emulator.cloud.records import PoolRecord, read_pools
 from emulator.nodes import objects as nodes
 from emulator.nodes import planner, requests
 from emulator.nodes.devices import Devices
+from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.workspace.emulation import LEAVING, UPGRADED
 
 Object = dict[str, Any]
@@ -91,7 +92,7 @@ class Provisioner:
             message = f"pod triggered scale-up: {nodes.pool_of(new.node)} gets node {name}"
             await self._report(by_uid[new.pod], "TriggeredScaleUp", message)
         for uid, reason in result.refused.items():
-            await self._report(by_uid[uid], "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reason}")
+            await self._report(by_uid[uid], NOT_SCALED_UP, f"pod didn't trigger scale-up: {reason}")
         self._reported = {(uid, message) for uid, message in self._reported if uid in by_uid}
         await self._repair(pools, out)
         await self._remove_idle({pool.name: pool for pool in pools}, result.needed)

@@ -21,6 +21,7 @@ from emulator.nodes import fit
 from emulator.nodes import objects as nodes
 from emulator.nodes.placement import Placement
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MODES
+from gke_ai.kube import objects
 
 Object = dict[str, Any]
 
@@ -216,9 +217,8 @@ def changed(request: Object, conditions: Iterable[Object]) -> list[Object] | Non
 
 def _since(request: Object, type_: str) -> datetime | None:
     """When a condition became true; None if it is not."""
-    conditions = request.get("status", {}).get("conditions", [])
-    times = (c["lastTransitionTime"] for c in conditions if (c["type"], c["status"]) == (type_, "True"))
-    return next(map(_time, times), None)
+    found = objects.condition(request, type_)
+    return _time(found["lastTransitionTime"]) if found.get("status") == "True" else None
 
 
 def _created(request: Object) -> datetime:

@@ -43,6 +43,7 @@ from gke_ai.catalog.nodes.upgrades import (
     read_settings,
     settings,
 )
+from gke_ai.kube.nodes import capacity_mode
 from gke_ai.workspace.emulation import DRAINS, FORCED, NEW, SOAKS, UPGRADED, WAITS
 
 _NODES = "/api/v1/nodes"
@@ -259,7 +260,7 @@ def upgrade(folder: Folder, pool: str, stated: dict[str, str], compression: floa
             known = {nodes.label(node, POOL) or nodes.pool_of(node) for node in every}
             raise LookupError(f"The cluster has no pool {pool}. Its pools: {', '.join(sorted(known - {''}))}.")
         own = settings(stated or (records[0].upgrade if records else {}))
-        mode = delay.mode_of(present[0]) if present else records[0].capacity
+        mode = capacity_mode(present[0]) if present else records[0].capacity
         running = Upgrade(api, compression, mode, say)
         say(f"The emulator plays GKE's upgrade of pool {pool}, {len(present)} nodes: {_kind(own, mode, present)}")
         if not present or _is_short_lived(own, mode):

@@ -23,6 +23,7 @@ from emulator.cloud.folder import Folder
 from emulator.cloud.store import Store, project_number
 from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
+from gke_ai.kube.objects import condition, holds
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -148,11 +149,11 @@ class SecretSyncs:
 
     async def _write_status(self, sync: Object, status: str, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        before: Object = next(iter(sync.get("status", {}).get("conditions", [])), {})
+        before = condition(sync, "SecretCreated")
         if (before.get("reason"), before.get("message")) == (reason, message):
             return
-        condition: Object = {"type": "SecretCreated", "status": status, "reason": reason, "message": message}
-        content: Object = {"conditions": [condition | {"lastTransitionTime": now}]}
+        created: Object = {"type": "SecretCreated", "status": status, "reason": reason, "message": message}
+        content: Object = {"conditions": [created | {"lastTransitionTime": now}]}
         if status == "True":
             content["lastSuccessfulSyncTime"] = now
         metadata = sync["metadata"]
@@ -164,4 +165,4 @@ class SecretSyncs:
 
 def synced(sync: Object) -> bool:
     """Whether a SecretSync has its Secret."""
-    return any(condition["status"] == "True" for condition in sync.get("status", {}).get("conditions", []))
+    return holds(sync, "SecretCreated")

@@ -52,9 +52,9 @@ def creator(event: Object) -> WorkloadName | None:
     return WorkloadName.of(namespace, "Deployment" if is_set else kind, name.rpartition("-")[0] if is_set else name)
 
 
-def children(present: Present) -> Mapping[str, list[Object]]:
+def children(present: Present) -> Mapping[WorkloadName | str, list[Object]]:
     """Returns the pods and Jobs of each controller by its uid, and those of a Deployment by its name."""
-    owned: dict[str, list[Object]] = defaultdict(list)
+    owned: dict[WorkloadName | str, list[Object]] = defaultdict(list)
     for kind in OWN:
         for item in present.get(kind, ()):
             by_set = kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet"

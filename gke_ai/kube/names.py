@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from gke_ai.catalog.kueue.operators import BY_KIND
@@ -24,15 +25,39 @@ _OF_OPERATORS = re.compile(rf"({'|'.join(map(str.lower, BY_KIND))})-(.+)-[0-9a-f
 _SERVERS = {kind.lower() for kind in (*SERVERS, "LeaderWorkerSet")}
 
 
-class WorkloadName(str):
-    """The name of what runs pods, as its text: NAMESPACE/KIND/NAME, such as `llm/deployment/gemma`."""
+@dataclass(frozen=True)
+class WorkloadName:
+    """The name of what runs pods. Its text is NAMESPACE/KIND/NAME, such as `llm/deployment/gemma`.
 
-    __slots__ = ()
+    Names are in the order of their texts. One of empty parts, whose text is empty too, names nothing and is false.
+    """
+
+    namespace: str
+    kind: str
+    """In lower case, such as `deployment`."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.kind}/{self.name}" if self else ""
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+    def __lt__(self, other: WorkloadName) -> bool:
+        return str(self) < str(other)
 
     @classmethod
     def of(cls, namespace: str, kind: object, name: object) -> Self:
         """Returns the name of an object of a kind, such as `Deployment`."""
-        return cls(f"{namespace}/{str(kind).lower()}/{name}")
+        return cls(namespace, str(kind).lower(), str(name))
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Returns the name of a text, which may be empty. Raises ValueError if it is none."""
+        parts = str(text).split("/") if text != "" else ["", "", ""]
+        if len(parts) != 3:
+            raise ValueError(f"{text!r} is no NAMESPACE/KIND/NAME")
+        return cls(*parts)
 
     @classmethod
     def of_object(cls, kind: str, item: Object) -> Self:
@@ -75,9 +100,12 @@ class WorkloadName(str):
         return cls.of_object("workload", workload)
 
     @property
-    def is_server(self) -> bool:
-        """Whether it is a server: its pods are replicas, which its controller creates again."""
-        return self.partition("/")[2].partition("/")[0] in _SERVERS
+    def has_replicas(self) -> bool:
+        """Whether its pods are replicas, which its controller creates again."""
+        return self.kind in _SERVERS
+
+
+UNNAMED = WorkloadName("", "", "")
 
 
 def owner_of(item: Object) -> Mapping[str, Any]:

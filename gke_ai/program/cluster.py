@@ -10,7 +10,6 @@ from gke_ai.components import GkeCluster, ProjectApis
 from gke_ai.components.cluster.existing_content import check_content
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.resolved import needs
-from gke_ai.settings.resolved.tenants import security_group
 
 
 class Apis:
@@ -28,22 +27,23 @@ class Apis:
 
 def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster:
     """The cluster with its system pool and its provider, and with what other sections need of it."""
+    features = needs.cluster_features(stack)
     cluster = GkeCluster(
         stack.cluster.name,
         stack.cluster,
         ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS)),
         project=project,
-        network_policy=needs.network_policy(stack),
-        managed_prometheus=stack.settings.monitoring is not None,
-        security_group=security_group(stack.settings.tenants),
-        secret_sync=stack.settings.hf_token_secret is not None,
-        workload_identity=needs.uses_workload_identity(stack),
-        bucket_volumes=bool(stack.bucket_mounts or stack.downloads),
-        gateway_api=stack.settings.gateway is not None,
-        ray_operator=stack.queues.ray == "addon",
-        rdma=needs.has_rdma(stack),
-        gpudirect=any(pool.fabric.technology for pool in stack.pools),
-        bare_metal=needs.has_bare_metal(stack),
+        network_policy=features.network_policy,
+        managed_prometheus=features.managed_prometheus,
+        security_group=features.security_group,
+        secret_sync=features.secret_sync,
+        workload_identity=features.workload_identity,
+        bucket_volumes=features.bucket_volumes,
+        gateway_api=features.gateway_api,
+        ray_operator=features.ray_operator,
+        rdma=features.rdma,
+        gpudirect=features.gpudirect,
+        bare_metal=features.bare_metal,
         registry_reader=needs.reads_registry(stack, project),
     )
     expected = needs.of_cluster(stack)

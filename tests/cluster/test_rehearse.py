@@ -14,6 +14,7 @@ from gke_ai.forecast.compare.comparison import Fact, facts
 from gke_ai.forecast.result.forecast import read
 from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
 from tests.support.recorder import configuration
+from tests.support.timelines import named
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
@@ -52,9 +53,9 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     assert HEADLINE in " ".join(output.split())
     forecast = read(out)
     assert set(facts(forecast)) == {
-        Fact(RUN, "evicted", SERVER, "default-flavor"),
-        Fact(RUN, "waits"),
-        Fact(SERVER, "starts", "", "default-flavor"),
+        Fact(named(RUN), "evicted", named(SERVER), "default-flavor"),
+        Fact(named(RUN), "waits"),
+        Fact(named(SERVER), "starts", named(""), "default-flavor"),
     }
     (server,) = forecast.servers
     assert (server.ready_before, server.fewest, server.ready_after, server.below) == (1, 1, 2, 0)
@@ -97,7 +98,7 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
     )
     forecast = read(out)
     (wait,) = forecast.waits
-    assert (wait.workload.rpartition("-")[0], wait.reason, wait.count) == ("llm/jobset/pretrain", "NoNode", 1)
+    assert (str(wait.workload).rpartition("-")[0], wait.reason, wait.count) == ("llm/jobset/pretrain", "NoNode", 1)
     assert {entry.workload for entry in forecast.interruptions} == {wait.workload}
     (pool,) = [pool for pool in forecast.nodes if pool.accelerator]
     assert (pool.capacity, pool.before, pool.came, pool.went) == ("spot", 2, 0, 0)

@@ -16,6 +16,7 @@ from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
 from tests.support.actions import commit, run_action
 from tests.support.rehearsal import cluster as queues
+from tests.support.timelines import named
 
 RAY = "00000000-0000-4000-8000-000000000001"
 SAMPLE = ROOT / "examples" / "manifests"
@@ -125,13 +126,13 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
 
     printed = rehearse(repository, runner)
     forecast = read(repository / "out" / "rehearsal.json")
-    (created,) = {start.workload for start in forecast.starts if start.workload.startswith("research/job/sample-")}
+    (created,) = {start.workload for start in forecast.starts if str(start.workload).startswith("research/job/sample-")}
     assert set(facts(forecast)) == {
-        Fact(created, "starts", "", "default-flavor"),
-        Fact("research/job/train", "evicted", "research/job/urgent", "default-flavor"),
-        Fact("research/job/urgent", "starts", "", "default-flavor"),
-        Fact("research/job/old", "Deleted"),
-        Fact("research/job/train", "waits"),
+        Fact(created, "starts", named(""), "default-flavor"),
+        Fact(named("research/job/train"), "evicted", named("research/job/urgent"), "default-flavor"),
+        Fact(named("research/job/urgent"), "starts", named(""), "default-flavor"),
+        Fact(named("research/job/old"), "Deleted"),
+        Fact(named("research/job/train"), "waits"),
     }, printed
     assert forecast.change == "ComputeClass pairs, Job research/sample-, Job research/urgent, Job research/old"
     assert forecast.settled
@@ -187,9 +188,9 @@ def test_unlisted_fields_are_no_change_and_a_run_of_ray_makes_room(repository: P
     printed = rehearse(repository, tmp_path, manifests=str(change), base=str(base), snapshot=state)
     forecast = read(repository / "out" / "rehearsal.json")
     (ray,) = forecast.evictions
-    assert ray.workload.startswith("research/workload/"), printed
-    assert ray.preemptor == "research/job/urgent"
-    assert {entry.workload for entry in forecast.starts} == {"research/job/urgent", "research/deployment/web"}
+    assert str(ray.workload).startswith("research/workload/"), printed
+    assert str(ray.preemptor) == "research/job/urgent"
+    assert {str(entry.workload) for entry in forecast.starts} == {"research/job/urgent", "research/deployment/web"}
     (web,) = forecast.servers
     assert (web.wanted_before, web.wanted_after, web.fewest) == (1, 2, 1), "its replica is not rolled out"
     assert forecast.interruptions == ()

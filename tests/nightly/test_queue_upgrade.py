@@ -88,8 +88,8 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
     unchanged = "changes nothing in the queue, and no server loses a ready replica."
     assert sentence(forecast) == f"The upgrade of {kueue} and {jobset} {unchanged}"
-    assert [(wait.workload, wait.before) for wait in forecast.waits] == [
-        ("batch/job/" + forecast.waits[0].workload.rpartition("/")[2], True),
+    assert [(str(wait.workload), wait.before) for wait in forecast.waits] == [
+        (f"batch/job/{forecast.waits[0].workload.name}", True),
         ("default/jobset/multislice-1slice", True),
         ("default/jobset/multislice-2slice", True),
     ]

@@ -31,9 +31,9 @@ def test_a_pool_s_upgrade_interrupts_each_pod_once_and_keeps_the_budget(emulator
     output, forecast = upgraded(emulator, "pool/gpupool", full(emulator))
     assert "The upgrade of pool gpupool " in output
     assert forecast.settled
-    (run,) = (entry for entry in forecast.interruptions if entry.workload != SERVER)
-    (server,) = (entry for entry in forecast.interruptions if entry.workload == SERVER)
-    assert run.workload.startswith("llm/job")
+    (run,) = (entry for entry in forecast.interruptions if str(entry.workload) != SERVER)
+    (server,) = (entry for entry in forecast.interruptions if str(entry.workload) == SERVER)
+    assert str(run.workload).startswith("llm/job")
     assert [entry.cause for entry in (run, server)] == ["node pool gpupool"] * 2
     assert (run.pods, run.times) == (1, 1)
     assert (server.pods, server.times) == (2, 2), "the budget makes GKE wait for the first replica's successor"
@@ -58,7 +58,7 @@ def test_without_a_surge_node_the_server_takes_the_node_of_the_run_and_the_run_w
     """The pool is full. The scheduler preempts the run for a drained replica, unless the run's node is the first."""
     _, forecast = upgraded(emulator, "pool/gpupool,maxSurge=0,maxUnavailable=1", full(emulator))
     assert forecast.settled
-    run = [entry for entry in forecast.interruptions if entry.workload != SERVER]
+    run = [entry for entry in forecast.interruptions if str(entry.workload) != SERVER]
     assert {entry.cause for entry in run} <= {"node pool gpupool", PREEMPTED}
     assert sum(entry.lasted for entry in run) >= 180 + 240, "a node starts, then the container"
     assert PREEMPTED in {entry.cause for entry in run}, "at least one replica is drained while the run has a node"

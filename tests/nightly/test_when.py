@@ -130,7 +130,7 @@ def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[s
     if question.starts:
         assert answer.flavors == tuple(f"{question.name}-{name}" for name in question.flavors)
         assert answer.pods == (question.pods or answer.requested)
-    assert [eviction.workload for eviction in answer.preempts] == [*question.preempts]
+    assert [str(eviction.workload) for eviction in answer.preempts] == [*question.preempts]
     assert bool(answer.never) is question.never, answer
     assert question.waits_for in answer.waits_for
     assert question.lacks in answer.lacks

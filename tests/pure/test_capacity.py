@@ -35,6 +35,7 @@ from gke_ai.workspace.stack import Stack
 from tests.support import previews
 from tests.support.commands import gke_ai
 from tests.support.repository import ROOT
+from tests.support.timelines import named
 
 PROJECT, TOKEN = "my-project", "not-a-token"
 NOW = datetime.datetime(2026, 11, 23, 12, 30, tzinfo=datetime.UTC)
@@ -540,7 +541,7 @@ def test_rehearsal_without_flex_start_capacity_names_what_can_be_reserved_instea
 
 def test_a_pool_that_loses_some_of_its_nodes_with_pods_says_that_gke_chooses_them() -> None:
     pool = Nodes("gpu", "onDemand", "g2-standard-12", before=3, went=1, after=2)
-    drained = Interruption("llm/job/a", "node pool gpu, despite its disruption budget", 1)
+    drained = Interruption(named("llm/job/a"), "node pool gpu, despite its disruption budget", 1)
     shrinks = Forecast("s", "c", True, 1, 1, nodes=(pool,), interruptions=(drained,))
     assert [*rehearse.chosen_by_google(shrinks)] == [
         "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."

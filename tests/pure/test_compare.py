@@ -16,7 +16,7 @@ from gke_ai.forecast.snapshot.format import build
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 from tests.support.commands import gke_ai
-from tests.support.timelines import evicted, node, owned, pod, replica, waiting, workload
+from tests.support.timelines import evicted, named, node, owned, pod, replica, waiting, workload
 
 SINCE = datetime(2026, 11, 22, 10, tzinfo=UTC)
 EARLIER, LATER = "2026-11-22T09:30:00Z", "2026-11-22T10:05:00Z"
@@ -28,9 +28,9 @@ FORECAST = Forecast(
     settled=True,
     seconds=60,
     horizon=1800,
-    evictions=(Eviction(JOB, "lq", 20, "Preempted", "InClusterQueue", GEMMA, "l4"),),
-    starts=(Start(GEMMA, "lq", 30, "l4"),),
-    waits=(Wait(JOB, "lq", 20, "Pending", "2 more GPUs in flavor l4"),),
+    evictions=(Eviction(named(JOB), "lq", 20, "Preempted", "InClusterQueue", named(GEMMA), "l4"),),
+    starts=(Start(named(GEMMA), "lq", 30, "l4"),),
+    waits=(Wait(named(JOB), "lq", 20, "Pending", "2 more GPUs in flavor l4"),),
 )
 
 
@@ -92,7 +92,7 @@ def test_an_old_eviction_is_no_result_of_the_change() -> None:
 
 
 def test_a_run_that_ended_and_is_gone_is_as_forecast() -> None:
-    ends = Forecast("prod", "x", True, 1, 1, ends=(End("llm/job/done", "Succeeded"),))
+    ends = Forecast("prod", "x", True, 1, 1, ends=(End(named("llm/job/done"), "Succeeded"),))
     assert verdicts(ends, {}) == {"llm/job/done": AS_FORECAST}
     assert verdicts(ends, {"Workload": [dated(waiting("wd", owned("Job", "done", "d")))]}) == {
         "llm/job/done": OTHERWISE
@@ -100,13 +100,13 @@ def test_a_run_that_ended_and_is_gone_is_as_forecast() -> None:
 
 
 def test_replicas_that_are_gone_leave_nothing_to_compare() -> None:
-    smaller = Forecast("prod", "x", True, 1, 1, ends=(End(GEMMA, "Deleted"),))
+    smaller = Forecast("prod", "x", True, 1, 1, ends=(End(named(GEMMA), "Deleted"),))
     runs = [dated(workload("wa", REPLICA, 30, flavor="l4"), changed=EARLIER)]
     assert verdicts(smaller, cluster(Workload=runs)) == {GEMMA: AS_FORECAST}
     preempted = Forecast(
         *("prod", "x", True, 1, 1),
-        evictions=(Eviction(GEMMA, "lq", 30, "Preempted", "InClusterQueue", JOB, "l4"),),
-        waits=(Wait(GEMMA, "lq", 30, "Pending", "2 more GPUs in flavor l4"),),
+        evictions=(Eviction(named(GEMMA), "lq", 30, "Preempted", "InClusterQueue", named(JOB), "l4"),),
+        waits=(Wait(named(GEMMA), "lq", 30, "Pending", "2 more GPUs in flavor l4"),),
     )
     assert verdicts(preempted, cluster(Workload=[dated(waiting("wa", REPLICA), created=LATER)])) == {GEMMA: AS_FORECAST}
 
@@ -119,14 +119,16 @@ def test_a_replica_that_waits_and_was_forecast_to_start_is_otherwise() -> None:
 
 
 def test_a_run_that_starts_again_no_longer_shows_its_eviction() -> None:
-    again = Forecast(*("prod", "x", True, 1, 1), evictions=FORECAST.evictions, starts=(Start(JOB, "lq", 20, "spot"),))
+    again = Forecast(
+        *("prod", "x", True, 1, 1), evictions=FORECAST.evictions, starts=(Start(named(JOB), "lq", 20, "spot"),)
+    )
     not_evicted = ("False", "QuotaReserved", "Previously: preempted")
     runs = [dated(workload("wj", RUN, 20, flavor="spot", Evicted=not_evicted))]
     assert verdicts(again, {"Workload": runs}) == {JOB: AS_FORECAST}
 
 
 def test_a_run_that_starts_as_forecast_and_ends_later_is_as_forecast() -> None:
-    starts = Forecast("prod", "x", True, 1, 1, starts=(Start(JOB, "lq", 20, "l4"),))
+    starts = Forecast("prod", "x", True, 1, 1, starts=(Start(named(JOB), "lq", 20, "l4"),))
     done = workload("wj", RUN, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))
     assert verdicts(starts, {"Workload": [dated(done, created=LATER)]}) == {JOB: AS_FORECAST}
 

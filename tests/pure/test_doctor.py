@@ -806,12 +806,13 @@ def test_an_existing_cluster_needs_the_gateway_api(cluster: dict[str, Any], foun
     assert [finding.subject for finding in visit(every, stack) if finding.state == MISSING] == found
 
 
+V2 = {"datapathProvider": "ADVANCED_DATAPATH"}
 AGENT = "serviceAccount:service-123456789012@container-engine-robot.iam.gserviceaccount.com"
 RDMA_POOL = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 2, "rdma": True}
 RDMA_POOL |= {"capacity": {"mode": "reservation", "reservation": "mine"}}
 RDMA_CLUSTER = {
     "currentMasterVersion": "1.34.1-gke.1829001",
-    "networkConfig": {"datapathProvider": "ADVANCED_DATAPATH"},
+    "networkConfig": V2,
     "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
     "locations": ["us-central1-b"],
     "nodePools": [{"name": "b200", "networkConfig": {"acceleratorNetworkProfile": "auto"}}],
@@ -850,7 +851,7 @@ CALICO = {"networkConfig": {"datapathProvider": "LEGACY_DATAPATH"}}
     ("cluster", "zones", "own", "subject", "text", "command"),
     [
         (OLD, B, False, "GKE version", "runs 1.34.1-gke.1829000, and GKE's accelerator network", "1.34.1-gke.1829001"),
-        (CALICO, B, False, "Dataplane V2", "only a new cluster can get", "--path gke-ai:cluster.name NAME"),
+        (CALICO, B, False, "Dataplane V2", "only a new cluster can get", "NAME  # of a cluster with Dataplane V2"),
         ({"networkConfig": {}}, B, True, "Dataplane V2", "pool b200 needs it: up would recreate", "preview --stack"),
         (
             {"locations": ["us-central1-b", "us-central1-c"]},
@@ -888,7 +889,7 @@ def test_a_compute_class_with_an_rdma_network_needs_the_same() -> None:
     (missing,) = (
         item for item in visit(every, {**existing(), "computeClasses": [RDMA_CLASS]}) if item.state == MISSING
     )
-    assert "the RDMA network of compute class b200 needs it: GKE would create no such nodes" in missing.text
+    assert "Dataplane V2, which RDMA networks between nodes need" in missing.text
 
 
 @pytest.mark.parametrize(("mode", "feature"), [("autopilot", "on Autopilot"), ("standard", "network profile")])
@@ -913,7 +914,14 @@ def test_gke_s_service_agent_needs_its_role_while_pools_have_a_network_profile()
     assert of_rdma({"nodePools": [{"name": "system"}]}, B, policy=nobody) == [], "up grants it with the first pool"
 
 
-@pytest.mark.parametrize(("networks", "found"), [({"enableMultiNetworking": True}, []), ({}, ["multi-networking"])])
+@pytest.mark.parametrize(
+    ("networks", "found"),
+    [
+        ({"enableMultiNetworking": True, **V2}, []),
+        ({"enableMultiNetworking": True}, ["multi-networking"]),
+        (V2, ["multi-networking"]),
+    ],
+)
 def test_an_existing_cluster_needs_multi_networking_for_gpudirect(networks: dict[str, Any], found: list[str]) -> None:
     pool = {"name": "mega", "machineType": "a3-megagpu-8g", "nodesPerZone": 2, "zones": B, "gpuDirect": True}
     pool |= {"capacity": {"mode": "reservation", "reservation": "mine"}}

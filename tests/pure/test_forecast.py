@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from tests.support.timelines import (
     conditions,
     deployment,
     evicted,
+    named,
     node,
     owned,
     pod,
@@ -79,11 +81,13 @@ def scaled_up(suffix: str = "1") -> Timeline:
 def test_second_replica_preempts_the_run() -> None:
     forecast = outcome(scaled_up(), compression=60)
     assert forecast.evictions == (
-        Eviction("llm/job/finetune", "lq", 20, "Preempted", "InClusterQueue", "llm/deployment/gemma", "l4", 3),
+        Eviction(
+            named("llm/job/finetune"), "lq", 20, "Preempted", "InClusterQueue", named("llm/deployment/gemma"), "l4", 3
+        ),
     )
-    assert forecast.starts == (Start("llm/deployment/gemma", "lq", 30, "l4", 4, 2),)
+    assert forecast.starts == (Start(named("llm/deployment/gemma"), "lq", 30, "l4", 4, 2),)
     (wait,) = forecast.waits
-    assert (wait.workload, wait.text, wait.before) == ("llm/job/finetune", "2 more GPUs in flavor l4", False)
+    assert (str(wait.workload), wait.text, wait.before) == ("llm/job/finetune", "2 more GPUs in flavor l4", False)
     assert forecast.ends == ()
     assert forecast.interruptions == (), "Kueue's eviction is no other interruption"
 
@@ -106,7 +110,7 @@ def test_what_kueue_decides_while_a_node_starts_is_not_stretched() -> None:
         (12, "workload", workload("wa", POD_A, 30, flavor="l4")),
     )
     starts = outcome(recorded, compression=60).starts
-    assert {start.workload.split("/")[1]: start.seconds for start in starts} == {"job": 3, "pod": 602}
+    assert {start.workload.kind: start.seconds for start in starts} == {"job": 3, "pod": 602}
 
 
 def test_the_seconds_of_a_restore_are_no_waiting() -> None:
@@ -148,8 +152,8 @@ def test_evicted_and_admitted_again_is_both() -> None:
         (13, "workload", workload("wj", JOB, 20, flavor="spot")),
     )
     forecast = outcome(again)
-    assert [(entry.workload, entry.preemptor) for entry in forecast.evictions] == [("llm/job/finetune", "")]
-    assert forecast.starts == (Start("llm/job/finetune", "lq", 20, "spot", 13, 10),)
+    assert [(str(entry.workload), str(entry.preemptor)) for entry in forecast.evictions] == [("llm/job/finetune", "")]
+    assert forecast.starts == (Start(named("llm/job/finetune"), "lq", 20, "spot", 13, 10),)
     assert forecast.waits == ()
 
 
@@ -168,7 +172,7 @@ def test_an_eviction_from_before_the_change_is_no_result_of_it() -> None:
     waits = timeline((-1, "workload", evicted("wj", JOB, "x", "y")), (5, "workload", evicted("wj", JOB, "x", "y")))
     forecast = outcome(waits)
     assert forecast.evictions == ()
-    assert [(wait.workload, wait.before) for wait in forecast.waits] == [("llm/job/finetune", True)]
+    assert [(str(wait.workload), wait.before) for wait in forecast.waits] == [("llm/job/finetune", True)]
 
 
 def test_replicas_of_a_server_are_counted_together() -> None:
@@ -184,7 +188,11 @@ def test_replicas_of_a_server_are_counted_together() -> None:
         (5, "workload", evicted("wb", POD_B, "wj", "job-uid", 10), "gone"),
     )
     (eviction,) = outcome(evicts).evictions
-    assert (eviction.workload, eviction.preemptor, eviction.count) == ("llm/deployment/gemma", "llm/job/finetune", 2)
+    assert (str(eviction.workload), str(eviction.preemptor), eviction.count) == (
+        "llm/deployment/gemma",
+        "llm/job/finetune",
+        2,
+    )
     assert eviction.seconds == 3
     assert outcome(evicts).ends == (), "their server creates evicted replicas again"
 
@@ -206,7 +214,7 @@ def test_a_replica_that_kueue_admits_while_it_is_deleted_does_not_start() -> Non
         (1.4, "pod", replica("b", deleted=True), "gone"),
     )
     assert outcome(fewer).starts == ()
-    assert [(end.workload, end.how, end.count) for end in outcome(fewer).ends] == [
+    assert [(str(end.workload), end.how, end.count) for end in outcome(fewer).ends] == [
         ("llm/deployment/gemma", "Deleted", 2)
     ]
 
@@ -219,7 +227,10 @@ def test_a_finished_run_and_a_deleted_one_end() -> None:
         (3, "workload", workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))),
         (4, "workload", workload("wo", other, 20, flavor="l4"), "gone"),
     )
-    assert outcome(ends).ends == (End("llm/job/finetune", "Succeeded", 3), End("llm/job/old", "Deleted", 4))
+    assert outcome(ends).ends == (
+        End(named("llm/job/finetune"), "Succeeded", 3),
+        End(named("llm/job/old"), "Deleted", 4),
+    )
 
 
 def test_a_deleted_run_has_not_succeeded_although_kueue_finishes_its_workload() -> None:
@@ -229,14 +240,14 @@ def test_a_deleted_run_has_not_succeeded_although_kueue_finishes_its_workload() 
         (3, "workload", finished),
         (4, "workload", finished, "gone"),
     )
-    assert [(end.workload, end.how) for end in outcome(deleted).ends] == [("llm/job/finetune", "Deleted")]
+    assert [(str(end.workload), end.how) for end in outcome(deleted).ends] == [("llm/job/finetune", "Deleted")]
 
 
 def test_a_run_that_waits_after_an_eviction_and_is_deleted_ends() -> None:
     removed = timeline(
         (-1, "workload", evicted("wj", JOB, "x", "y")), (3, "workload", evicted("wj", JOB, "x", "y"), "gone")
     )
-    assert outcome(removed).ends == (End("llm/job/finetune", "Deleted", 3),)
+    assert outcome(removed).ends == (End(named("llm/job/finetune"), "Deleted", 3),)
 
 
 def test_what_ends_before_the_change_is_no_result_of_it() -> None:
@@ -366,7 +377,7 @@ def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     forecast = outcome(rollout, compression=60)
     (server,) = forecast.servers
     assert (server.fewest, server.below) == (2, 361)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1, lasted=361),)
+    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 1, lasted=361),)
 
 
 def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
@@ -383,7 +394,7 @@ def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
         (2, "workload", workload("wb", POD_B, 30, flavor="l4")),
     )
     forecast = outcome(rollout)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1, lasted=1),)
+    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
@@ -401,7 +412,7 @@ def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
         (2, "pod", replica("b", node="node-2")),
     )
     forecast = outcome(drained)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "node pool l4", 1, 1, lasted=1),)
+    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "node pool l4", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
@@ -418,7 +429,7 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     )
     forecast = outcome(drained, compression=60)
     until_the_end = 97 + 3 * 59  # the start of the node is compressed
-    expected = Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end, missing=1)
+    expected = Interruption(named("llm/job/finetune"), "node pool l4", 1, 3, lasted=until_the_end, missing=1)
     assert forecast.interruptions == (expected,)
     (pool,) = forecast.nodes
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
@@ -464,7 +475,7 @@ def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() 
     }
     waits = timeline((1, "pod", replica("a", unschedulable=True)), (2, "event", event))
     (wait,) = outcome(waits).waits
-    assert (wait.workload, wait.reason, wait.text) == (
+    assert (str(wait.workload), wait.reason, wait.text) == (
         "llm/deployment/gemma",
         "NoNode",
         "a node: l4: max node group size reached (3)",
@@ -473,7 +484,7 @@ def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() 
 
 def test_a_run_whose_pods_have_no_nodes_is_one_workload() -> None:
     waits = timeline(*((1, "pod", pod(uid, JOB, unschedulable=True)) for uid in ("j1", "j2")))
-    assert [(wait.workload, wait.count) for wait in outcome(waits).waits] == [("llm/job/finetune", 1)]
+    assert [(str(wait.workload), wait.count) for wait in outcome(waits).waits] == [("llm/job/finetune", 1)]
 
 
 def test_a_replica_that_waits_for_a_node_since_the_change_is_apart_from_one_that_waited_before() -> None:
@@ -492,7 +503,7 @@ def test_a_smaller_server_is_not_interrupted() -> None:
     )
     forecast = outcome(smaller)
     assert forecast.interruptions == ()
-    assert forecast.ends == (End("llm/deployment/gemma", "Deleted", 2),)
+    assert forecast.ends == (End(named("llm/deployment/gemma"), "Deleted", 2),)
     assert [(server.wanted_after, server.below) for server in forecast.servers] == [(1, 0)]
 
 
@@ -542,6 +553,16 @@ def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
     assert read(tmp_path / "out.json") == forecast
 
 
+def test_the_file_has_names_as_texts_and_is_in_their_order() -> None:
+    names = ["a-b/job/x", "a/job/x"]  # as texts; by namespace, kind and name it would be the other order
+    ends = tuple(sorted(End(named(name), "Deleted") for name in reversed(names)))
+    written = replace(outcome(scaled_up()), evictions=(Eviction(named("a/job/x"), "lq", 1, "r"),), ends=ends).written()
+    content = json.loads(written)
+    assert [end["workload"] for end in content["ends"]] == names
+    assert (content["evictions"][0]["workload"], content["evictions"][0]["preemptor"]) == ("a/job/x", "")
+    assert parse(written).written() == written
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
@@ -551,6 +572,16 @@ def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
         ('{"version": 1, "evictions": []}', "its version is 1, and this program reads version 2"),
         ('{"version": 2, "stack": "s", "evictions": []}', "does not have the form .*change: Field required"),
         ('{"version": 2, "evictions": [{"who": 1}]}', "does not have the form"),
+        (
+            '{"version": 2, "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
+            '"evictions": [{"workload": "gemma", "queue": "q", "priority": 1, "reason": "r"}]}',
+            "does not have the form .*evictions.0.workload: .*'gemma' is no NAMESPACE/KIND/NAME",
+        ),
+        (
+            '{"version": 2, "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
+            '"evictions": [{"workload": 1, "queue": "q", "priority": 1, "reason": "r"}]}',
+            "does not have the form .*evictions.0.workload: .*1 is no NAMESPACE/KIND/NAME",
+        ),
         (
             '{"version": 2, "evictions": [], "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
             '"lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}',
@@ -577,14 +608,24 @@ def test_equal_outcomes_compare_as_forecast() -> None:
     [
         ({"evictions": ()}, "llm/job/finetune", "otherwise"),
         ({"starts": ()}, "llm/deployment/gemma", "not seen"),
-        ({"starts": (Start("llm/deployment/gemma", "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
-        ({"starts": (Start("llm/deployment/gemma", "lq", 30, "l4", count=2),)}, "llm/deployment/gemma", "otherwise"),
+        ({"starts": (Start(named("llm/deployment/gemma"), "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
         (
-            {"evictions": (Eviction("llm/job/finetune", "lq", 20, "Preempted", preemptor="llm/job/x", flavor="l4"),)},
+            {"starts": (Start(named("llm/deployment/gemma"), "lq", 30, "l4", count=2),)},
+            "llm/deployment/gemma",
+            "otherwise",
+        ),
+        (
+            {
+                "evictions": (
+                    Eviction(
+                        named("llm/job/finetune"), "lq", 20, "Preempted", preemptor=named("llm/job/x"), flavor="l4"
+                    ),
+                )
+            },
             "llm/job/finetune",
             "otherwise",
         ),
-        ({"ends": (End("llm/job/new", "Deleted"),)}, "llm/job/new", "not forecast"),
+        ({"ends": (End(named("llm/job/new"), "Deleted"),)}, "llm/job/new", "not forecast"),
         ({"nodes": (Nodes("l4", "spot", "g2-standard-24", came=2, after=2),)}, "pool l4 (spot)", "not forecast"),
     ],
 )
@@ -602,7 +643,7 @@ def test_times_are_not_compared() -> None:
 
 def test_facts_name_workload_outcome_preemptor_and_flavor() -> None:
     assert set(facts(outcome(scaled_up()))) == {
-        Fact("llm/job/finetune", "evicted", "llm/deployment/gemma", "l4"),
-        Fact("llm/job/finetune", "waits"),
-        Fact("llm/deployment/gemma", "starts", "", "l4"),
+        Fact(named("llm/job/finetune"), "evicted", named("llm/deployment/gemma"), "l4"),
+        Fact(named("llm/job/finetune"), "waits"),
+        Fact(named("llm/deployment/gemma"), "starts", named(""), "l4"),
     }

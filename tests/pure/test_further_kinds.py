@@ -81,7 +81,7 @@ def test_pods_of_a_rayjob_are_those_of_its_ray_cluster_and_the_one_that_submits_
 def test_a_pod_has_the_name_of_the_run_that_kueue_queued(workload: str, owner: Object, name: str) -> None:
     metadata: Object = {"namespace": "team-a", "name": "x", "ownerReferences": [{**owner, "controller": True}]}
     metadata["annotations"] = {"kueue.x-k8s.io/workload": workload} if workload else {}
-    assert WorkloadName.of_pod({"metadata": metadata}) == name
+    assert str(WorkloadName.of_pod({"metadata": metadata})) == name
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,19 @@ from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import Eviction, Forecast, Interruption
 from gke_ai.workspace.emulation import UPGRADED
-from tests.support.timelines import Item, conditions, deployment, job, node, owned, pod, replica, timeline, workload
+from tests.support.timelines import (
+    Item,
+    conditions,
+    deployment,
+    job,
+    named,
+    node,
+    owned,
+    pod,
+    replica,
+    timeline,
+    workload,
+)
 
 JOB = owned("Job", "finetune", "job-uid")
 
@@ -48,8 +60,8 @@ def drained() -> Timeline:
 
 def test_interruptions_are_listed_in_order_with_their_number_and_duration() -> None:
     assert outcome(drained()).interruptions == (
-        Interruption("llm/job/finetune", "node pool l4", 2, 2, times=2, lasted=5),
-        Interruption("llm/deployment/gemma", "node pool l4", 1, 11, times=1, lasted=5),
+        Interruption(named("llm/job/finetune"), "node pool l4", 2, 2, times=2, lasted=5),
+        Interruption(named("llm/deployment/gemma"), "node pool l4", 1, 11, times=1, lasted=5),
     )
 
 
@@ -64,7 +76,7 @@ def test_pods_that_end_together_interrupt_their_run_once() -> None:
         (8, "pod", pod("j3", JOB, node="node-3")),
         (9, "pod", pod("j4", JOB, node="node-3")),
     )
-    assert outcome(together).interruptions == (Interruption("llm/job/finetune", "node pool l4", 2, 2, 1, 7),)
+    assert outcome(together).interruptions == (Interruption(named("llm/job/finetune"), "node pool l4", 2, 2, 1, 7),)
 
 
 def test_a_rollout_that_starts_a_replica_first_interrupts_for_no_time() -> None:
@@ -74,7 +86,7 @@ def test_a_rollout_that_starts_a_replica_first_interrupts_for_no_time() -> None:
         (2, "pod", replica("b", template="new", node="node-1")),
         (3, "pod", replica("a", node="node-1", deleted=True)),
     )
-    assert outcome(surge).interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 3, 1, 0),)
+    assert outcome(surge).interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 3, 1, 0),)
 
 
 def test_a_server_that_is_scaled_in_meanwhile_is_whole_again_with_the_replicas_that_it_wants() -> None:
@@ -125,7 +137,7 @@ def test_a_pod_that_the_scheduler_preempts_says_so() -> None:
         (2, "pod", preempted),
         (5, "pod", pod("j2", JOB, node="node-2")),
     )
-    expected = Interruption("llm/job/finetune", "preempted by the scheduler", 1, 2, 1, 3)
+    expected = Interruption(named("llm/job/finetune"), "preempted by the scheduler", 1, 2, 1, 3)
     assert outcome(taken).interruptions == (expected,)
 
 
@@ -160,7 +172,9 @@ def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_
     )
     forecast = outcome(smaller)
     assert forecast.interruptions == ()
-    assert [(end.workload, end.how, end.count) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted", 1)]
+    assert [(str(end.workload), end.how, end.count) for end in forecast.ends] == [
+        ("llm/deployment/gemma", "Deleted", 1)
+    ]
 
 
 def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
@@ -177,7 +191,7 @@ def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
     )
     forecast = outcome(removed)
     assert forecast.interruptions == ()
-    assert [(end.workload, end.how) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted")]
+    assert [(str(end.workload), end.how) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted")]
 
 
 def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_end_first() -> None:
@@ -192,7 +206,7 @@ def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_e
     )
     forecast = outcome(deleted)
     assert forecast.interruptions == ()
-    assert [(end.workload, end.how) for end in forecast.ends] == [("llm/job/finetune", "Deleted")]
+    assert [(str(end.workload), end.how) for end in forecast.ends] == [("llm/job/finetune", "Deleted")]
 
 
 def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
@@ -207,7 +221,7 @@ def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
         (20.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
         (20.2, "pod", pod("j2", JOB, node="node-1"), "gone"),
     )
-    assert outcome(later).interruptions == (Interruption("llm/job/finetune", "deleted", 1, 2, 1, 1),)
+    assert outcome(later).interruptions == (Interruption(named("llm/job/finetune"), "deleted", 1, 2, 1, 1),)
 
 
 def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted() -> None:
@@ -225,7 +239,7 @@ def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted(
         (2.2, "job", {**job, "metadata": {**job["metadata"], "uid": "new-uid"}}),
         (3, "pod", pod("j2", again, node="node-2", labels=name)),
     )
-    assert outcome(restarted).interruptions == (Interruption("llm/jobset/train", "node pool l4", 1, 2, 1, 1),)
+    assert outcome(restarted).interruptions == (Interruption(named("llm/jobset/train"), "node pool l4", 1, 2, 1, 1),)
 
 
 def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
@@ -263,7 +277,7 @@ def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
         *replaced,
     )
     forecast = outcome(rollout)
-    assert forecast.interruptions == (Interruption("llm/statefulset/web", "rollout", 3, 3, times=3, lasted=6),)
+    assert forecast.interruptions == (Interruption(named("llm/statefulset/web"), "rollout", 3, 3, times=3, lasted=6),)
     assert [(server.name, server.queue, server.fewest) for server in forecast.servers] == [("llm/web", "lq", 2)]
     assert (forecast.ends, forecast.starts, forecast.evictions) == ((), (), ())
 
@@ -274,7 +288,7 @@ def test_a_stateful_set_starts_with_all_its_replicas() -> None:
     for item in (waits, admitted):
         item["spec"]["podSets"] = [{"name": "main", "count": 3}]
     (start,) = outcome(timeline((-1, "workload", waits), (2, "workload", admitted))).starts
-    assert (start.workload, start.count) == ("llm/statefulset/web", 3)
+    assert (str(start.workload), start.count) == ("llm/statefulset/web", 3)
 
 
 def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_named() -> None:
@@ -292,10 +306,10 @@ def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_name
         (3, "pod", again),
     )
     forecast = outcome(preempted)
-    assert [(entry.workload, entry.cause, entry.missing) for entry in forecast.interruptions] == [
+    assert [(str(entry.workload), entry.cause, entry.missing) for entry in forecast.interruptions] == [
         ("llm/job/finetune", "preempted by the scheduler", 1)
     ]
-    assert [(wait.workload, wait.reason) for wait in forecast.waits] == [("llm/job/finetune", "NoNode")]
+    assert [(str(wait.workload), wait.reason) for wait in forecast.waits] == [("llm/job/finetune", "NoNode")]
     (lane,) = forecast.lanes
     assert lane.steps == ((0, "running"), (2, "interrupted"), (3, "no nodes"))
 
@@ -356,8 +370,8 @@ def changed(pods: int, **again: Any) -> Timeline:
 def test_a_changed_run_is_stopped_and_starts_again(pods: int) -> None:
     forecast = outcome(changed(pods, flavor="f"))
     (stopped,) = forecast.interruptions
-    assert (stopped.workload, stopped.cause, stopped.pods, stopped.missing) == ("llm/job/finetune", CHANGED, 2, 0)
-    assert [start.workload for start in forecast.starts] == ["llm/job/finetune"]
+    assert (str(stopped.workload), stopped.cause, stopped.pods, stopped.missing) == ("llm/job/finetune", CHANGED, 2, 0)
+    assert [str(start.workload) for start in forecast.starts] == ["llm/job/finetune"]
     assert (forecast.evictions, forecast.ends) == ((), ())
     assert sentence(forecast) == "Merging this restarts 1 run."
 
@@ -365,13 +379,15 @@ def test_a_changed_run_is_stopped_and_starts_again(pods: int) -> None:
 def test_a_changed_run_that_then_can_never_start_is_said_to_stop_too() -> None:
     forecast = outcome(changed(5))
     assert [(entry.cause, entry.missing) for entry in forecast.interruptions] == [(CHANGED, 2)]
-    assert [wait.workload for wait in forecast.waits] == ["llm/job/finetune"]
+    assert [str(wait.workload) for wait in forecast.waits] == ["llm/job/finetune"]
     assert "interrupts 1 run (out at the end)" in sentence(forecast)
 
 
 def test_a_run_that_is_evicted_and_interrupted_counts_once() -> None:
-    eviction = Eviction("llm/job/a", "lq", 0, "Preempted")
-    forecast = Forecast("s", "c", True, 1, 1, evictions=(eviction,), interruptions=(Interruption("llm/job/a", "x", 1),))
+    eviction = Eviction(named("llm/job/a"), "lq", 0, "Preempted")
+    forecast = Forecast(
+        "s", "c", True, 1, 1, evictions=(eviction,), interruptions=(Interruption(named("llm/job/a"), "x", 1),)
+    )
     assert sentence(forecast) == "Merging this evicts 1 run."
 
 
@@ -383,7 +399,9 @@ def unqueued(uid: str = "p", **more: Any) -> Item:
 
 def test_a_new_run_that_passes_the_queue_is_listed_as_started() -> None:
     forecast = outcome(timeline((1, "job", job()), (2, "pod", unqueued())))
-    assert [(start.workload, start.queue, start.seconds) for start in forecast.starts] == [("llm/job/finetune", "", 2)]
+    assert [(str(start.workload), start.queue, start.seconds) for start in forecast.starts] == [
+        ("llm/job/finetune", "", 2)
+    ]
     assert sentence(forecast) == "Merging this starts 1 run past the queue."
     rows = {title: rows for title, _, rows in tables(forecast)}
     assert rows["Started"][0][:2] == ("llm/job/finetune", "none: passes the queue")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gke_ai.kube.nodes import accelerator_type, capacity_mode, pool_of, shape_of
 from gke_ai.kube.pods import accelerators, requests
 from gke_ai.kube.values import UNKNOWN
 from gke_ai.kube.workloads import is_server
@@ -85,3 +86,44 @@ def test_a_server_has_a_queue_or_accelerators(
 )
 def test_what_is_not_known_yet_makes_no_server(controller: dict[str, Any]) -> None:
     assert not is_server(controller)
+
+
+def node(count: int = 0, **labels: str) -> dict[str, Any]:
+    """A node with labels of GKE, and of this program if they name the pool."""
+    keys = {"pool": "gke-ai/pool", "until": "gke-ai/until", "machine": "node.kubernetes.io/instance-type"}
+    stated = {keys.get(key, f"cloud.google.com/{key.replace('_', '-')}"): text for key, text in labels.items()}
+    return {"metadata": {"labels": stated}, "status": {"capacity": {"nvidia.com/gpu": str(count)} if count else {}}}
+
+
+@pytest.mark.parametrize(
+    ("stated", "mode"),
+    [
+        (node(), "onDemand"),
+        ({"metadata": {}}, "onDemand"),
+        (node(gke_provisioning="standard"), "onDemand"),
+        (node(gke_provisioning="spot", gke_spot="true"), "spot"),
+        (node(gke_provisioning="flex-start", gke_flex_start="true"), "flexStart"),
+        (node(gke_provisioning="standard", reservation_name="mine"), "reservation"),
+        (node(gke_provisioning="standard", until="20270101T000000Z"), "reservation"),
+        (node(gke_provisioning="preemptible"), "preemptible"),
+    ],
+)
+def test_the_labels_of_a_node_show_its_capacity_mode(stated: dict[str, Any], mode: str) -> None:
+    assert capacity_mode(stated) == mode
+
+
+def test_a_node_belongs_to_the_stable_name_of_its_pool() -> None:
+    assert pool_of(node(gke_nodepool="l4-0a1b2c", pool="l4")) == "l4"
+    assert pool_of(node(gke_nodepool="theirs")) == "theirs"
+
+
+def test_a_node_has_the_shape_of_its_machine_and_of_gpus_that_are_attached_to_it() -> None:
+    built_in = shape_of(node(machine="g2-standard-24", gke_accelerator="nvidia-l4", gke_spot="true"))
+    assert built_in is not None
+    assert (built_in.gpu, built_in.gpus, built_in.capacity) == ("nvidia-l4", 2, "spot")
+    n1 = node(4, machine="n1-standard-8", gke_accelerator="nvidia-tesla-t4", reservation_name="mine")
+    attached = shape_of(n1)
+    assert attached is not None
+    assert (attached.gpu, attached.gpus, attached.capacity) == ("nvidia-tesla-t4", 4, "onDemand")
+    assert accelerator_type(n1) == "nvidia-tesla-t4"
+    assert shape_of(node(machine="z9-standard-1")) is None

@@ -26,6 +26,7 @@ from tests.support.rehearsal.tables.decisions import Decision, decisions, evicti
 from tests.support.rehearsal.tables.questions import questions
 from tests.support.rehearsal.tables.source import TESTS, tables
 from tests.support.rehearsal.tables.topology import CASE_LABEL, assignment, in_cluster
+from tests.support.timelines import named
 
 Object = dict[str, Any]
 # Kueue's test packages compile in half a minute, once for a version.
@@ -145,7 +146,7 @@ def test_a_case_is_a_question_if_one_workload_waits_and_no_other_is_newer() -> N
 def test_an_answer_is_compared_with_its_table(is_right: bool) -> None:
     question = next(q for q in questions() if q.case.title == "TestPreemption: preempt lowest priority")
     run, victim = (f"table-default/workload/{question.case.id}-{name}" for name in ("in", "low" if is_right else "mid"))
-    evicted = Eviction(victim, "queue", 0, "Preempted", "InClusterQueue", run)
+    evicted = Eviction(named(victim), "queue", 0, "Preempted", "InClusterQueue", named(run))
     decided = question.decided(Answer(run, question.queue, preempts=(evicted,)))
     assert (decided == question.expected) is is_right
 

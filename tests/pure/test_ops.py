@@ -21,6 +21,7 @@ from emulator.cloud.api import kubeconfig
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.client import Answer, client_of, list_objects
+from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.ops.lifecycle import down, recover
 from gke_ai.ops.status import command as status
 from gke_ai.ops.status import queues
@@ -458,7 +459,7 @@ def test_waiting_pod_shows_the_last_event_of_the_autoscaler() -> None:
     waits = {**pod("mixtral", None, **why), "metadata": {"name": "mixtral", "namespace": "llm", "uid": "1"}}
 
     def event(uid: str, time: str, message: str) -> dict[str, Any]:
-        fields = {"reason": status.NOT_SCALED_UP, "message": message, "lastTimestamp": time}
+        fields = {"reason": NOT_SCALED_UP, "message": message, "lastTimestamp": time}
         return {**fields, "involvedObject": {"kind": "Pod", "uid": uid}}
 
     events: list[Mapping[str, Any]] = [

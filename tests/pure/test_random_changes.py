@@ -15,6 +15,7 @@ from tests.support.rehearsal.outcomes import differences as compare
 from tests.support.rehearsal.seeds import generate, random_case
 from tests.support.rehearsal.stack import configuration, problems
 from tests.support.rehearsal.verdicts import Outcome, Verdict, differences, judge, report
+from tests.support.timelines import named
 
 SEEDS = 100
 CASE = random_case(0)
@@ -72,9 +73,9 @@ TRUE = Forecast(
     settled=True,
     seconds=10,
     horizon=1800,
-    evictions=(Eviction("team/job/a", "q", 10, "Preempted", "InClusterQueue", "team/job/z", "l4"),),
-    starts=(Start("team/job/z", "q", 30, "l4"), Start("team/deployment/gemma", "q", 30, "l4", count=2)),
-    waits=(Wait("team/job/a", "q", 10, "Pending", "2 more GPUs"),),
+    evictions=(Eviction(named("team/job/a"), "q", 10, "Preempted", "InClusterQueue", named("team/job/z"), "l4"),),
+    starts=(Start(named("team/job/z"), "q", 30, "l4"), Start(named("team/deployment/gemma"), "q", 30, "l4", count=2)),
+    waits=(Wait(named("team/job/a"), "q", 10, "Pending", "2 more GPUs"),),
     nodes=(Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, before=1, came=2, went=0, after=3),),
 )
 
@@ -90,7 +91,7 @@ PLANTED: dict[str, tuple[Callable[[Forecast], Forecast], str]] = {
     "an eviction is missing": (lambda forecast: replace(forecast, evictions=()), "team/job/a"),
     "an eviction is invented": (
         lambda forecast: replace(
-            forecast, evictions=(*forecast.evictions, Eviction("team/job/b", "q", 10, "Preempted"))
+            forecast, evictions=(*forecast.evictions, Eviction(named("team/job/b"), "q", 10, "Preempted"))
         ),
         "team/job/b",
     ),

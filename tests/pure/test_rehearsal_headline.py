@@ -34,15 +34,16 @@ from gke_ai.forecast.result.forecast import (
     Wait,
     read,
 )
+from gke_ai.kube.names import WorkloadName
 from tests.support.recorder import ROOT
-from tests.support.timelines import deployment, owned, pod, replica, timeline, waiting, workload
+from tests.support.timelines import deployment, named, owned, pod, replica, timeline, waiting, workload
 
 NOTHING = "Merging this changes nothing in the queue, and no server loses a ready replica."
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
 # What was so before the change and stays so is no effect of it: a wait, an idle node, a server that lacks a replica.
 STEADY = replace(
     QUIET,
-    waits=(Wait("t/job/old", "gpus", 20, "Pending", "quota", before=True),),
+    waits=(Wait(named("t/job/old"), "gpus", 20, "Pending", "quota", before=True),),
     nodes=(Nodes("old", "onDemand", "g2-standard-24", "nvidia-l4", 2, 3, 0, 0, 3),),
     servers=(Server("llm/idle", "gpus", 2, 2, 1, 1, 1, 600), Server("llm/fine", "gpus", 2, 2, 2, 2, 2)),
     accelerators=(Accelerators("nvidia-l4", "onDemand", "g2-standard-24", 2, 3, 3, 4, 4, 1.5, 1.5),),
@@ -55,8 +56,8 @@ RECORDED = {
 Parts = Mapping[str, tuple[Any, ...]]
 
 
-def server(name: str) -> str:
-    return f"llm/deployment/{name}"
+def server(name: str) -> WorkloadName:
+    return WorkloadName("llm", "deployment", name)
 
 
 def scaled(name: str, before: int, after: int, ready: int, fewest: int, below: int = 0) -> Parts:
@@ -67,20 +68,20 @@ def scaled(name: str, before: int, after: int, ready: int, fewest: int, below: i
 # Each kind of event alone: its entries in the result, and what the headline says of it.
 EFFECTS: dict[str, tuple[Parts, str]] = {
     "a server is removed": (scaled("gone", 1, 0, 0, 0), "removes server gone (1 ready replica)"),
-    "a run is evicted": ({"evictions": (Eviction("t/job/a", "gpus", 20, "Preempted"),)}, "evicts 1 run"),
+    "a run is evicted": ({"evictions": (Eviction(named("t/job/a"), "gpus", 20, "Preempted"),)}, "evicts 1 run"),
     "replicas are evicted": (
         {"evictions": (Eviction(server("b"), "gpus", 20, "Preempted", count=2),)},
         "evicts 2 replicas",
     ),
     "a server loses replicas": (scaled("c", 3, 3, 3, 2, 400), "keeps 2 of 3 replicas of c for 7 minutes"),
     "a server loses replicas for good": (scaled("d", 2, 2, 1, 0, 100), "keeps 0 of 2 replicas of d (1 at the end)"),
-    "a run is deleted": ({"ends": (End("t/job/e", "Deleted"),)}, "deletes 1 run"),
+    "a run is deleted": ({"ends": (End(named("t/job/e"), "Deleted"),)}, "deletes 1 run"),
     "replicas are deleted": ({"ends": (End(server("f"), "Deleted", count=2),)}, "deletes 2 replicas"),
-    "a run fails": ({"ends": (End("t/job/g", "Failed"),)}, "ends 1 run (failed)"),
-    "a run succeeds": ({"ends": (End("t/job/h", "Succeeded"),)}, "ends 1 run (succeeded)"),
-    "a run is interrupted": ({"interruptions": (Interruption("t/job/i", "node pool l4", 4),)}, "restarts 1 run"),
+    "a run fails": ({"ends": (End(named("t/job/g"), "Failed"),)}, "ends 1 run (failed)"),
+    "a run succeeds": ({"ends": (End(named("t/job/h"), "Succeeded"),)}, "ends 1 run (succeeded)"),
+    "a run is interrupted": ({"interruptions": (Interruption(named("t/job/i"), "node pool l4", 4),)}, "restarts 1 run"),
     "a run is interrupted for good": (
-        {"interruptions": (Interruption("t/job/y", "node pool l4", 4, lasted=600, missing=4),)},
+        {"interruptions": (Interruption(named("t/job/y"), "node pool l4", 4, lasted=600, missing=4),)},
         "interrupts 1 run (out at the end)",
     ),
     "a server is rolled out": ({"interruptions": (Interruption(server("j"), "rollout", 3),)}, "replaces 3 replicas"),
@@ -88,20 +89,24 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
         {"ends": (End(server("k"), "Deleted", count=3),), "starts": (Start(server("k"), "gpus", 30, "l4", count=3),)},
         "replaces 3 replicas",
     ),
-    "a run waits": ({"waits": (Wait("t/job/l", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
+    "a run waits": ({"waits": (Wait(named("t/job/l"), "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
     "a run waits for nodes": (
-        {"waits": (Wait("t/job/m", "gpus", 20, "NoNode", "a node: none"),)},
+        {"waits": (Wait(named("t/job/m"), "gpus", 20, "NoNode", "a node: none"),)},
         "leaves 1 workload waiting for nodes",
     ),
     "a waiting run waits for something else": (
-        {"waits": (Wait("t/job/z", "gpus", 20, "Inadmissible", "ClusterQueue a, which is stopped", otherwise=True),)},
+        {
+            "waits": (
+                Wait(named("t/job/z"), "gpus", 20, "Inadmissible", "ClusterQueue a, which is stopped", otherwise=True),
+            )
+        },
         "makes 1 waiting workload wait for another reason",
     ),
     "a waiting run can never start": (
-        {"waits": (Wait("t/job/x", "gpus", 20, "Inadmissible", "LocalQueue a", never=True, otherwise=True),)},
+        {"waits": (Wait(named("t/job/x"), "gpus", 20, "Inadmissible", "LocalQueue a", never=True, otherwise=True),)},
         "means that 1 run can never start",
     ),
-    "a run starts": ({"starts": (Start("t/job/n", "gpus", 20, "l4"),)}, "starts 1 run"),
+    "a run starts": ({"starts": (Start(named("t/job/n"), "gpus", 20, "l4"),)}, "starts 1 run"),
     "replicas start": ({"starts": (Start(server("o"), "gpus", 30, "l4", count=2),)}, "starts 2 replicas"),
     "a server is added": (scaled("p", 0, 2, 1, 0), "adds server p (1 of 2 replicas ready)"),
     "a server grows": (scaled("q", 1, 3, 3, 1), "scales q from 1 to 3 replicas"),
@@ -190,7 +195,7 @@ ADDED_UP = ("evicts", "deletes", "replaces", "starts")  # one part for all of th
 
 
 def test_a_run_that_is_interrupted_again_is_counted_in_the_headline() -> None:
-    again = replace(QUIET, interruptions=(Interruption("t/job/i", "node pool l4", 4, times=2),))
+    again = replace(QUIET, interruptions=(Interruption(named("t/job/i"), "node pool l4", 4, times=2),))
     assert sentence(again) == "Merging this restarts 1 run (2 times)."
 
 
@@ -250,10 +255,10 @@ def test_removed_servers_are_one_part() -> None:
 
 
 def test_an_evicted_run_that_starts_again_is_told_from_one_that_starts() -> None:
-    evictions = (Eviction("t/job/a", "gpus", 20, "Preempted", seconds=30),)
-    again = replace(QUIET, evictions=evictions, starts=(Start("t/job/a", "gpus", 20, "spot", seconds=60),))
+    evictions = (Eviction(named("t/job/a"), "gpus", 20, "Preempted", seconds=30),)
+    again = replace(QUIET, evictions=evictions, starts=(Start(named("t/job/a"), "gpus", 20, "spot", seconds=60),))
     assert sentence(again) == "Merging this evicts 1 run and starts 1 evicted run again."
-    first = replace(QUIET, evictions=evictions, starts=(Start("t/job/a", "gpus", 20, "spot", seconds=5),))
+    first = replace(QUIET, evictions=evictions, starts=(Start(named("t/job/a"), "gpus", 20, "spot", seconds=5),))
     assert sentence(first) == "Merging this evicts 1 run and starts 1 run."
 
 
@@ -261,7 +266,7 @@ def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again(
     evictions = (Eviction(server("a"), "gpus", 20, "Preempted"),)
     waits = (
         Wait(server("a"), "gpus", 20, "Pending", "quota", count=3),
-        Wait("t/job/b", "gpus", 20, "NoNode", "a node"),
+        Wait(named("t/job/b"), "gpus", 20, "NoNode", "a node"),
     )
     assert sentence(replace(QUIET, evictions=evictions, waits=waits)) == (
         "Merging this evicts 1 replica (1 waits at the end), leaves 2 workloads waiting "
@@ -271,10 +276,10 @@ def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again(
 
 def test_58_runs_that_can_never_start_are_in_the_headline_and_in_one_row() -> None:
     lost = tuple(
-        Wait(f"t/job/{n:02}", "lq", n % 2, "Inadmissible", "LocalQueue lq", never=True, otherwise=True)
+        Wait(named(f"t/job/{n:02}"), "lq", n % 2, "Inadmissible", "LocalQueue lq", never=True, otherwise=True)
         for n in range(58)
     )
-    old = (Wait("t/job/old", "gpus", 20, "Inadmissible", "LocalQueue x", before=True, never=True),)
+    old = (Wait(named("t/job/old"), "gpus", 20, "Inadmissible", "LocalQueue x", before=True, never=True),)
     forecast = replace(QUIET, waits=(*lost, *old))
     assert sentence(forecast) == "Merging this means that 58 runs can never start."
     assert {title: rows for title, _, rows in rehearsal.tables(forecast)}["Waiting at the end"] == [
@@ -288,11 +293,14 @@ def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> 
     out = replace(
         QUIET,
         interruptions=(
-            Interruption("t/job/a", "node pool l4", 1, lasted=16, missing=1),
+            Interruption(named("t/job/a"), "node pool l4", 1, lasted=16, missing=1),
             Interruption(server("b"), "node pool l4", 2, lasted=16, missing=1),
         ),
         servers=(Server("llm/b", "", 2, 2, 2, 1, 0, 16),),
-        waits=(Wait("t/job/a", "gpus", 20, "NoNode", "a node"), Wait(server("b"), "gpus", 20, "NoNode", "a node")),
+        waits=(
+            Wait(named("t/job/a"), "gpus", 20, "NoNode", "a node"),
+            Wait(server("b"), "gpus", 20, "NoNode", "a node"),
+        ),
     )
     assert sentence(out) == (
         "Merging this keeps 0 of 2 replicas of b (1 at the end), interrupts 1 run (out at the end), "

@@ -32,6 +32,7 @@ from gke_ai.workspace.prices import Prices
 from tests.pure.test_rehearsal_headline import RECORDED
 from tests.support.commands import gke_ai
 from tests.support.recorder import ROOT
+from tests.support.timelines import named
 
 GEMMA = "serving/deployment/gemma"
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
@@ -39,14 +40,14 @@ BUSY = replace(
     QUIET,
     compression=60.0,
     evictions=(
-        Eviction("training/job/a", "gpus", 20, "Preempted", "InCohortReclamation", GEMMA, "l4", 30),
-        Eviction("training/job/b", "gpus", 20, "Preempted", "InClusterQueue", GEMMA, "l4", 31),
+        Eviction(named("training/job/a"), "gpus", 20, "Preempted", "InCohortReclamation", named(GEMMA), "l4", 30),
+        Eviction(named("training/job/b"), "gpus", 20, "Preempted", "InClusterQueue", named(GEMMA), "l4", 31),
     ),
-    starts=(Start(GEMMA, "gpus", 30, "l4", 40, 4, 2),),
+    starts=(Start(named(GEMMA), "gpus", 30, "l4", 40, 4, 2),),
     waits=(
-        Wait("training/job/a", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
-        Wait("training/job/b", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
-        Wait("training/job/old", "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
+        Wait(named("training/job/a"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait(named("training/job/b"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait(named("training/job/old"), "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
     ),
     nodes=(Nodes("cheap", "spot", "g2-standard-12", "nvidia-l4", 1, 0, 4, 0, 4),),
     servers=(Server("serving/gemma", "gpus", 3, 3, 3, 3, 2, 360),),
@@ -82,17 +83,17 @@ def test_a_change_without_effect_says_so() -> None:
 @pytest.mark.parametrize(
     ("changed", "part"),
     [
-        ({"evictions": (Eviction(GEMMA, "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
+        ({"evictions": (Eviction(named(GEMMA), "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
         (
             {
                 "evictions": tuple(
-                    Eviction("t/job/a", "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload")
+                    Eviction(named("t/job/a"), "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload")
                 )
             },
             "evicts 1 run.",
         ),
-        ({"waits": (Wait("t/job/new", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
-        ({"interruptions": (Interruption("t/job/a", "node pool l4", 4),)}, "restarts 1 run"),
+        ({"waits": (Wait(named("t/job/new"), "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
+        ({"interruptions": (Interruption(named("t/job/a"), "node pool l4", 4),)}, "restarts 1 run"),
         ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
         ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", "nvidia-l4", came=1),)}, "asks for 1 flex-start node."),
     ],
@@ -123,7 +124,7 @@ def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
 
 
 def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:
-    old = tuple(Wait(f"t/job/{number:02}", "gpus", 20, "Pending", "quota", before=True) for number in range(40))
+    old = tuple(Wait(named(f"t/job/{number:02}"), "gpus", 20, "Pending", "quota", before=True) for number in range(40))
     many = replace(BUSY, waits=(*BUSY.waits[:2], *old))
     (rows,) = (rows for title, _, rows in rehearsal.tables(many) if title == "Waiting at the end")
     assert [row[0] for row in rows] == ["training/job/a", "training/job/b"]
@@ -203,7 +204,7 @@ def test_a_node_that_is_given_back_at_the_end_leaves_its_lane_empty() -> None:
 
 
 def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
-    upgraded = replace(BUSY, interruptions=(Interruption("t/job/a", "node pool l4", 4, 200, 2, 900),))
+    upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
     (rows,) = (rows for title, _, rows in rehearsal.tables(upgraded) if title == "Interrupted")
     assert rows == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
 

@@ -9,6 +9,7 @@ import yaml
 
 from gke_ai.forecast.result.forecast import End, Forecast, Interruption, Start
 from tests.support.rehearsal.changes import FURTHER, Change, changes, configured, judged, objects, with_sections
+from tests.support.timelines import named
 
 ALL = [*changes(), *changes(FURTHER)]
 CHANGE = Change("c", {}, {}, "", ("job/a starts",), ("job/b *",), ("\\bstarts 1 run",), ("restarts",))
@@ -18,7 +19,7 @@ def forecast(**parts: object) -> Forecast:
     return Forecast("s", "c", settled=True, seconds=10, horizon=1800, **parts)  # type: ignore[arg-type]
 
 
-START = Start("team/job/a", "q", 0, "l4")
+START = Start(named("team/job/a"), "q", 0, "l4")
 
 
 @pytest.mark.parametrize("change", ALL, ids=lambda change: change.name)
@@ -43,11 +44,11 @@ def test_the_changes_have_names_of_their_own() -> None:
 
 
 def test_a_result_with_the_expected_facts_is_right() -> None:
-    assert list(judged(CHANGE, forecast(starts=(START,), ends=(End("team/job/b", "Deleted"),)), "")) == []
+    assert list(judged(CHANGE, forecast(starts=(START,), ends=(End(named("team/job/b"), "Deleted"),)), "")) == []
 
 
 def test_missing_and_unexpected_facts_and_words_are_found() -> None:
-    lost = Interruption("team/job/a", "deleted", 1)
+    lost = Interruption(named("team/job/a"), "deleted", 1)
     assert list(judged(CHANGE, forecast(interruptions=(lost,)), "")) == [
         "missing: job/a starts",
         "unexpected: job/a interrupted: deleted (1 pods)",

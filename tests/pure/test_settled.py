@@ -11,6 +11,7 @@ from emulator.cloud.api import kubeconfig
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.workspace.emulation import LEAVING, READY_AFTER, UPGRADED
+from tests.support.timelines import named
 
 NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
 Item = dict[str, Any]
@@ -83,7 +84,7 @@ def test_a_rollout_is_owed_its_new_pods_until_their_creation_fails() -> None:
     item["metadata"] = {"name": "x", "namespace": "llm", "uid": "x"}
     present = {"Pod": pods("Deployment", RUNS, RUNS), "Deployment": [item]}
     assert owed(present, NOW) == ["Deployment llm/x"]
-    assert owed(present, NOW, {"llm/deployment/x"}) == []
+    assert owed(present, NOW, {named("llm/deployment/x")}) == []
     assert owed({**present, "Pod": pods("Deployment", RUNS, RUNS, GATE)}, NOW) == [], "the surge replica waits"
     paused = {**item, "spec": {"replicas": 2, "paused": True}}
     assert owed({**present, "Deployment": [paused]}, NOW) == []

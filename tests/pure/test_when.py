@@ -30,6 +30,7 @@ from tests.support import timelines
 from tests.support.mistakes import PROJECT, base
 from tests.support.repository import ENVIRONMENTS
 from tests.support.snapshots import TAKEN
+from tests.support.timelines import named
 
 Object = dict[str, Any]
 PROD = ENVIRONMENTS / "Pulumi.prod.yaml"
@@ -176,7 +177,7 @@ def workload(uid: str = "mine", **more: Any) -> Object:
 
 
 def test_a_run_starts_at_once() -> None:
-    found = answer(timelines.timeline((1, "workload", workload(flavor="l4"))), "llm/job/mine", "training")
+    found = answer(timelines.timeline((1, "workload", workload(flavor="l4"))), named("llm/job/mine"), "training")
     assert (found.admitted, found.starts, found.flavors, found.waits_for) == (True, True, ("l4",), "")
 
 
@@ -189,8 +190,8 @@ def test_a_run_starts_after_those_that_kueue_evicts_for_it() -> None:
         (1, "workload", waits),
         (2, "workload", timelines.evicted("other", other, "mine", "job-mine")),
     )
-    found = answer(observed, "llm/job/mine", "training")
-    assert [eviction.workload for eviction in found.preempts] == ["llm/job/other"]
+    found = answer(observed, named("llm/job/mine"), "training")
+    assert [str(eviction.workload) for eviction in found.preempts] == ["llm/job/other"]
     assert (found.admitted, found.starts) == (False, True)
 
 
@@ -210,14 +211,14 @@ def test_a_run_waits_for_a_stopped_queue_and_for_the_head_of_its_queue_as_in_a_r
     ):
         stopped = {**queue, "spec": {**queue["spec"], **stated}}
         observed = timelines.timeline(local, (-1, "queue", stopped), (-1, "workload", head), (1, "workload", mine))
-        found = answer(observed, "llm/job/mine", "cluster-queue")
+        found = answer(observed, named("llm/job/mine"), "cluster-queue")
         assert (found.waits_for, found.starts) == (expected, False)
 
 
 def test_a_run_waits_for_what_kueue_says() -> None:
     item = timelines.waiting("mine", MINE)
     item["spec"]["podSets"] = []
-    found = answer(timelines.timeline((1, "workload", item)), "llm/job/mine", "training")
+    found = answer(timelines.timeline((1, "workload", item)), named("llm/job/mine"), "training")
     assert (found.starts, found.waits_for) == (False, "2 more GPUs in flavor l4")
 
 
@@ -281,7 +282,7 @@ def test_copies_of_queues_name_copies_of_flavors_and_cohorts() -> None:
 # ------------------------------------------------------------------------------------------------------------ printing
 STARTS = Answer("llm/job/mine", "training", admitted=True, flavors=("l4",), pods=2, requested=2)
 WAITS = Answer("llm/job/mine", "training", requested=2, waits_for="2 more GPUs in flavor l4")
-VICTIM = Eviction("llm/job/other", "gpus", 20, "Preempted", "InClusterQueue", "llm/job/mine", "l4")
+VICTIM = Eviction(named("llm/job/other"), "gpus", 20, "Preempted", "InClusterQueue", named("llm/job/mine"), "l4")
 
 
 @pytest.mark.parametrize(

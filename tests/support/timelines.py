@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
+from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.emulation import READY_AFTER
 
+named = WorkloadName.parse
 Item = dict[str, Any]
 LONG_BEFORE = "2026-11-22T09:00:00Z"
 UNUSED = (

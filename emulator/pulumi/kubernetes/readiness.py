@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from emulator.pulumi.kubernetes.objects import Object, metadata
 from emulator.pulumi.plugin import Refused
+from gke_ai.kube.objects import condition, holds
 
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -21,15 +21,11 @@ class Failed(Exception):
     """The object will not become ready."""
 
 
-def conditions(obj: Object) -> dict[str, Mapping[str, Any]]:
-    return {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or []}
-
-
 def _condition_text(obj: Object, condition_type: str) -> list[str]:
-    condition = conditions(obj).get(condition_type)
-    if condition is None or condition.get("status") == "True":
+    found = condition(obj, condition_type)
+    if not found or found.get("status") == "True":
         return []
-    return [f"[{condition.get('reason', condition_type)}] {condition.get('message', '')}".strip()]
+    return [f"[{found.get('reason', condition_type)}] {found.get('message', '')}".strip()]
 
 
 def outdated(obj: Object) -> bool:
@@ -55,11 +51,9 @@ def deployment(obj: Object, replica_sets: list[Object], pods: list[Object]) -> l
         return ["its newest ReplicaSet doesn't exist yet"]
     wanted = newest["spec"].get("replicas", 1)
     ready = (newest.get("status") or {}).get("readyReplicas", 0)
-    current = conditions(obj)
-    progressing = current.get("Progressing", {})
-    available = current.get("Available", {}).get("status") == "True"
+    progressing = condition(obj, "Progressing")
     rolled_out = progressing.get("status") == "True" and progressing.get("reason") == "NewReplicaSetAvailable"
-    if available and ready >= wanted and (rolled_out or revision == "1"):
+    if holds(obj, "Available") and ready >= wanted and (rolled_out or revision == "1"):
         return []
     reasons = [f"{ready} of {wanted} pods of its newest ReplicaSet are ready"]
     reasons += _condition_text(obj, "Available") + _condition_text(obj, "Progressing")
@@ -84,7 +78,7 @@ def pod_problems(obj: Object) -> list[str]:
 
 def pod(obj: Object) -> list[str]:
     status = obj.get("status") or {}
-    if status.get("phase") == "Succeeded" or conditions(obj).get("Ready", {}).get("status") == "True":
+    if status.get("phase") == "Succeeded" or holds(obj, "Ready"):
         return []
     return pod_problems(obj) or [f"pod {metadata(obj)['name']} is {status.get('phase', 'not seen by a node')}"]
 
@@ -95,12 +89,11 @@ def job(obj: Object, pods: list[Object]) -> list[str]:
     Raises:
         Failed: The Job failed.
     """
-    current = conditions(obj)
     status = obj.get("status") or {}
-    failed = current.get("Failed", {})
-    if failed.get("status") == "True":
+    if holds(obj, "Failed"):
+        failed = condition(obj, "Failed")
         raise Failed(f"[{failed.get('reason')}] {failed.get('message')}")
-    if current.get("Complete", {}).get("status") == "True":
+    if holds(obj, "Complete"):
         return []
     if not status.get("startTime"):
         suspended = (obj.get("spec") or {}).get("suspend")
@@ -174,7 +167,7 @@ def _rule(expression: Any) -> Any:
         name, _, wanted = expression.removeprefix("condition=").partition("=")
 
         def met(obj: Object) -> list[str]:
-            status = conditions(obj).get(name, {}).get("status", "absent")
+            status = str(condition(obj, name).get("status", "absent"))
             return [] if status.lower() == (wanted or "True").lower() else [f"condition {name} is {status}"]
 
         return met

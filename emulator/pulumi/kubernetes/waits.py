@@ -19,6 +19,7 @@ from emulator.pulumi.kubernetes.objects import (
     metadata,
 )
 from emulator.pulumi.plugin import Refused
+from gke_ai.kube.values import items
 
 DEFAULT_SECONDS = 600.0
 LOOK_AGAIN_SECONDS = 2  # a watch shows changes of the object itself; other changes and cancellation are polled
@@ -50,8 +51,7 @@ def kept_by(live: Object) -> str:
     """What keeps an object that is deleted: its finalizers, or what a namespace still has."""
     if finalizers := metadata(live).get("finalizers"):
         return f"Finalizers that block it: {', '.join(finalizers)}"
-    conditions = (live.get("status") or {}).get("conditions") or []
-    return "; ".join(each["message"] for each in conditions if each["status"] == "True")
+    return "; ".join(each["message"] for each in items(live, "status", "conditions") if each["status"] == "True")
 
 
 class NotReadyError(Exception):

@@ -16,8 +16,9 @@ from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.reasons import REFUSED
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.result.forecast import Forecast
-from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.names import UNNAMED, WorkloadName
 from gke_ai.kube.objects import Object, condition
+from gke_ai.kube.values import items
 
 EVICTED, STARTS, WAITS = "evicted", "starts", "waits"
 AS_FORECAST, OTHERWISE, NOT_SEEN, NOT_FORECAST = "as forecast", "otherwise", "not seen", "not forecast"
@@ -30,9 +31,9 @@ ENDED = ("Succeeded", "Failed", "Deleted")
 class Fact(NamedTuple):
     """What happens to a workload. `outcome` is evicted, starts, waits, Succeeded, Failed or Deleted."""
 
-    workload: str
+    workload: WorkloadName
     outcome: str
-    preemptor: str = ""
+    preemptor: WorkloadName = UNNAMED
     flavor: str = ""
 
     def __str__(self) -> str:
@@ -73,8 +74,8 @@ def facts(forecast: Forecast) -> Counter[Fact]:
 def happened(objects: Mapping[str, Iterable[Object]], since: datetime, stack: str = "") -> Forecast:
     """Returns what happened since a time, from the objects of a cluster by kind."""
     observations = []
-    for kind, items in objects.items():
-        for item in items:
+    for kind, listed in objects.items():
+        for item in listed:
             if _moment(item["metadata"].get("creationTimestamp")) < since:
                 observations.append(Observation(-1, kind, before(item, since) if kind == "Workload" else item))
             observations.append(Observation(_UNTIL_NOW, kind, item))
@@ -86,7 +87,7 @@ def before(workload: Object, since: datetime) -> Object:
     conditions: list[Mapping[str, Any]] = []
     evicted = condition(workload, "Evicted")
     was_evicted = evicted.get("status") == "True" and _moment(evicted.get("lastTransitionTime")) >= since
-    for entry in (workload.get("status") or {}).get("conditions") or []:
+    for entry in items(workload, "status", "conditions"):
         later = entry["type"] in _WATCHED and _moment(entry.get("lastTransitionTime")) >= since
         if later and entry["status"] == "True":
             continue
@@ -96,7 +97,7 @@ def before(workload: Object, since: datetime) -> Object:
     return {**workload, "status": {**(workload.get("status") or {}), "conditions": conditions}}
 
 
-def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> list[Line]:
+def beside(forecast: Forecast, later: Forecast, workloads: Iterable[WorkloadName]) -> list[Line]:
     """Returns a line for each workload and pool of a forecast, and for each other workload that changed.
 
     `workloads` are the names of all workloads that exist later.
@@ -110,11 +111,15 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> lis
 
 
 def _line(
-    name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str], names_preemptors: bool
+    name: WorkloadName,
+    ours: Mapping[Fact, int],
+    theirs: Mapping[Fact, int],
+    present: set[WorkloadName],
+    names_preemptors: bool,
 ) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
-    comparable = expected if names_preemptors else [fact._replace(preemptor="") for fact in expected]
+    comparable = expected if names_preemptors else [fact._replace(preemptor=UNNAMED) for fact in expected]
     missing = [fact for fact in comparable if not any(_same(fact, other) for other in seen)]
     others = [fact for fact in seen if not any(_same(other, fact) for other in comparable)]
     if not expected:
@@ -123,12 +128,12 @@ def _line(
         verdict = OTHERWISE if seen or name in present else NOT_SEEN
     else:
         verdict = AS_FORECAST
-    return Line(name, verdict, _texts(expected), _texts(seen))
+    return Line(str(name), verdict, _texts(expected), _texts(seen))
 
 
-def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
+def _shows(fact: Fact, seen: Iterable[Fact], present: set[WorkloadName]) -> bool:
     """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
-    if WorkloadName(fact.workload).is_server:  # evicted replicas are deleted, too
+    if fact.workload.has_replicas:  # evicted replicas are deleted, too
         return fact.outcome not in (EVICTED, *ENDED)
     if fact.outcome == EVICTED:
         return all(other.outcome != STARTS for other in seen)

@@ -6,34 +6,28 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from gke_ai.catalog.machines.capacity import MODES, UNTIL
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
-from gke_ai.catalog.nodes.shape import (
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    GKE_PROVISIONING,
-    GKE_TPU_ACCELERATOR,
-    INSTANCE_TYPE,
-    POOL,
-    RESERVATION_NAME,
-)
+from gke_ai.catalog.nodes.shape import INSTANCE_TYPE
 from gke_ai.forecast.outcome.clock import Clock
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Accelerators, Nodes, Server
 from gke_ai.kube.names import WorkloadName, owner_of
-from gke_ai.kube.objects import Object, label
+from gke_ai.kube.nodes import accelerator_type, capacity_mode, pool_of
+from gke_ai.kube.objects import Object, annotation, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended, wanted_pods
 from gke_ai.kube.values import value
 from gke_ai.kube.workloads import SERVERS, is_server
 from gke_ai.workspace.emulation import CAPACITY
 
 PoolKey = tuple[str, str, str]
+# Workloads by the uid of their owner, and by stable name.
+Owners = Mapping[WorkloadName | str, History]
 # A node that loses its pods within this time of its own end is drained, not idle.
 DRAINED_SECONDS = 5.0
 
 
 # ------------------------------------------------------------------------------------------------------------ servers
-def controllers(histories: Histories) -> dict[str, History]:
+def controllers(histories: Histories) -> dict[WorkloadName, History]:
     """Returns the Deployments and StatefulSets by stable name; of those with the same name the newest one."""
     return {
         WorkloadName.of_object(kind, history.last): history
@@ -90,30 +84,9 @@ def ready_replicas(deployment: Object | None) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- nodes
-def pool_of(node: Object) -> str:
-    """Returns the name of a node's pool: the stable one of this program, else GKE's."""
-    return label(node, POOL) or label(node, GKE_NODEPOOL)
-
-
 def capacity_of(node: Object) -> str:
-    """Returns the capacity mode of a node, from its labels; of one that the emulator simulates, from its pool."""
-    if emulated := (node["metadata"].get("annotations") or {}).get(CAPACITY):
-        return str(emulated)
-    if label(node, RESERVATION_NAME) or label(node, UNTIL):
-        return "reservation"
-    return next(
-        (
-            name
-            for name, mode in MODES.items()
-            if mode.labels and all(label(node, key) == text for key, text in mode.labels.items())
-        ),
-        "onDemand" if label(node, GKE_PROVISIONING) in ("", "standard") else label(node, GKE_PROVISIONING),
-    )
-
-
-def accelerator_type(node: Object) -> str:
-    """Returns GKE's name of a node's accelerator, or an empty text."""
-    return label(node, GKE_ACCELERATOR) or label(node, GKE_TPU_ACCELERATOR)
+    """Returns the capacity mode of a node; of one that the emulator simulates, that of its pool."""
+    return annotation(node, CAPACITY) or capacity_mode(node)
 
 
 def nodes(histories: Histories) -> tuple[Nodes, ...]:
@@ -199,12 +172,12 @@ def used_on_nodes(histories: Histories, second: float) -> Counter[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- pods
-def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None:
+def workload_of(pod: Object, workloads: Owners) -> History | None:
     """Returns the Workload of a pod, from those by the uid of their owner and by stable name."""
     return workloads.get(pod["metadata"]["uid"]) or workloads.get(WorkloadName.of_pod(pod))
 
 
-def is_of_interest(pod: Object, workloads: Mapping[str, History]) -> bool:
+def is_of_interest(pod: Object, workloads: Owners) -> bool:
     """Whether a pod belongs to a queue or uses accelerators. Pods of Jobs lack the label of the queue."""
     queued = label(pod, QUEUE_LABEL) or workload_of(pod, workloads)
     return bool(queued or accelerator_count(pod["spec"]))

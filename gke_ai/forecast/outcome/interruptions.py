@@ -9,10 +9,11 @@ from math import inf
 
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.forecast.outcome.clock import Clock
-from gke_ai.forecast.outcome.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
+from gke_ai.forecast.outcome.cluster import Owners, controllers, is_of_interest, replicas, workload_of
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Interruption
 from gke_ai.kube.names import REVISION_HASH, TEMPLATE_HASH, WorkloadName, owner_of
+from gke_ai.kube.nodes import pool_of
 from gke_ai.kube.objects import Object, annotation, condition, holds, label
 from gke_ai.kube.values import items
 from gke_ai.workspace.emulation import FORCED, UPGRADED
@@ -27,18 +28,14 @@ _TEMPLATES = {"ReplicaSet": TEMPLATE_HASH, "StatefulSet": REVISION_HASH}
 
 
 def interruptions(
-    histories: Histories,
-    pods: Mapping[str, tuple[str, float]],
-    workloads: Mapping[str, History],
-    clock: Clock,
-    end: float,
+    histories: Histories, pods: Mapping[str, tuple[str, float]], workloads: Owners, clock: Clock, end: float
 ) -> tuple[Interruption, ...]:
     """Returns the interrupted pods, those of a workload as one, in order of their first end.
 
     `pods` are the cause and the second of each interrupted pod's end, by uid. `end` is the last second of the watch.
     """
     members = by_workload(histories)
-    ends: dict[tuple[str, str], list[float]] = defaultdict(list)
+    ends: dict[tuple[WorkloadName, str], list[float]] = defaultdict(list)
     for uid, (cause, at) in pods.items():
         ends[WorkloadName.of_pod(histories["Pod"][uid].last), cause].append(at)
     result = []
@@ -54,9 +51,9 @@ def interruptions(
     return tuple(sorted(result, key=lambda entry: (entry.seconds, entry)))
 
 
-def by_workload(histories: Histories) -> Mapping[str, list[History]]:
+def by_workload(histories: Histories) -> Mapping[WorkloadName, list[History]]:
     """Returns the pods by the stable name of their workload."""
-    members: dict[str, list[History]] = defaultdict(list)
+    members: dict[WorkloadName, list[History]] = defaultdict(list)
     for history in histories.get("Pod", {}).values():
         members[WorkloadName.of_pod(history.last)].append(history)
     return members
@@ -114,7 +111,7 @@ def serves(pod: Object) -> bool:
     return phase == "Succeeded" or (holds(pod, "Ready") and phase != "Failed")
 
 
-def _wanted(histories: Histories, name: str, workload: History | None) -> int | None:
+def _wanted(histories: Histories, name: WorkloadName, workload: History | None) -> int | None:
     """The pods that a server or a run in a queue asks for at the end; None for another run."""
     if (history := controllers(histories).get(name)) is not None:
         return replicas(history.after)
@@ -124,7 +121,7 @@ def _wanted(histories: Histories, name: str, workload: History | None) -> int | 
 
 # --------------------------------------------------------------------------------------------------------------- causes
 def interrupted(
-    histories: Histories, workloads: Mapping[str, History], replaced: Collection[str]
+    histories: Histories, workloads: Owners, replaced: Collection[WorkloadName]
 ) -> dict[str, tuple[str, float]]:
     """Returns the pods of workloads that end although Kueue does not evict them: cause and second by uid.
 

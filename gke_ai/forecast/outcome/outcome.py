@@ -8,11 +8,11 @@ from math import inf
 
 from gke_ai.forecast.outcome.clock import Clock, clock
 from gke_ai.forecast.outcome.cluster import (
+    Owners,
     accelerators,
     controllers,
     leaves,
     nodes,
-    pool_of,
     ready_steps,
     replicas,
     servers,
@@ -24,6 +24,7 @@ from gke_ai.forecast.outcome.timeline import Histories, History, Timeline, histo
 from gke_ai.forecast.outcome.waits import lacks_node, waits
 from gke_ai.forecast.result.forecast import Count, Duration, Forecast, Lane
 from gke_ai.kube.names import WorkloadName, owner_of
+from gke_ai.kube.nodes import pool_of
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import ended
 from gke_ai.kube.workloads import is_server
@@ -106,29 +107,26 @@ def terminating(histories: Histories) -> tuple[str, ...]:
     )
 
 
-def _by_owner(queued: Queue) -> dict[str, History]:
+def _by_owner(queued: Queue) -> Owners:
     """The Workloads by the uid of their owner, and by stable name unless each replica of a server has its own."""
     owned = [(owner_of(history.last), name, history) for name, history in queued.workloads.values()]
-    by_name = {
-        name: history
-        for owner, name, history in owned
-        if not (owner.get("kind") == "Pod" and WorkloadName(name).is_server)
+    by_name: dict[WorkloadName | str, History] = {
+        name: history for owner, name, history in owned if not (owner.get("kind") == "Pod" and name.has_replicas)
     }
     return by_name | {str(owner.get("uid", "")): history for owner, _, history in owned}
 
 
-def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched: set[str]) -> Iterator[Lane]:
+def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched: set[WorkloadName]) -> Iterator[Lane]:
     """Yields rows of the picture: runs that the change touches, and servers whose ready replicas change."""
     pods = by_workload(histories)
     for name, history in queued.workloads.values():
-        if name in touched and not WorkloadName(name).is_server:
-            yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
-    for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
+        if name in touched and not name.has_replicas:
+            yield Lane("workload", str(name), _steps(time, _states(history, pods.get(name, []))))
+    for name, history in sorted(controllers(histories).items(), key=lambda item: (item[0].namespace, item[0].name)):
         if is_server(history.last):
             ready = [(at, Count(count, replicas(history.at(at)))) for at, count in ready_steps(history, end)[:-1]]
             if len({state for _, state in ready}) > 1:
-                namespace, _, server = name.split("/")
-                yield Lane("server", f"{namespace}/{server}", _steps(time, ready))
+                yield Lane("server", f"{name.namespace}/{name.name}", _steps(time, ready))
 
 
 def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | None]) -> Iterator[Lane]:

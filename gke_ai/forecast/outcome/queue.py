@@ -13,7 +13,7 @@ from gke_ai.forecast.outcome.clock import Clock
 from gke_ai.forecast.outcome.reasons import preemptor_of
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import End, Eviction, Start, Wait
-from gke_ai.kube.names import WORKLOAD, WorkloadName, owner_of
+from gke_ai.kube.names import UNNAMED, WORKLOAD, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds
 
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/statefulset/statefulset_reconciler.go
@@ -30,7 +30,7 @@ class Queue:
     Replicas of a server have the same name. `restored` is that of the timeline.
     """
 
-    workloads: Mapping[str, tuple[str, History]]
+    workloads: Mapping[str, tuple[WorkloadName, History]]
     clock: Clock
     pods: Mapping[str, History]
     jobs: Mapping[str, History]
@@ -58,7 +58,7 @@ class Queue:
         entries = [*self._ends(), *self._deleted()]
         return together((uid, entry) for uid, entry in entries if uid not in again)
 
-    def replaced(self) -> set[str]:
+    def replaced(self) -> set[WorkloadName]:
         """Returns the names of admitted runs whose Workload Kueue deletes, because they changed: ensureOneWorkload in
 
         https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go
@@ -74,7 +74,7 @@ class Queue:
             for at, version, earlier in _changes(history):
                 if not holds(version, "Evicted") or (earlier and _same_condition("Evicted", version, earlier)):
                     continue
-                reason, cause, preemptor = str(condition(version, "Evicted")["reason"]), "", ""
+                reason, cause, preemptor = str(condition(version, "Evicted")["reason"]), "", UNNAMED
                 if reason == "Preempted":
                     cause = str(condition(version, "Preempted").get("reason", ""))
                     preemptor = self._named(*preemptor_of(version))
@@ -103,7 +103,7 @@ class Queue:
         for uid, (name, history) in self.workloads.items():
             if history.before is not None and holds(history.before, "Finished"):
                 continue
-            server = WorkloadName(name).is_server
+            server = name.has_replicas
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
             how = ENDS.get(str(condition(history.last, "Finished").get("reason")))
             if finished is not None and how and not server:
@@ -116,13 +116,13 @@ class Queue:
             if at is not None and not evicted and not replaced:
                 yield uid, End(name, "Deleted", self.clock.seconds(at), replicas_of(name, history.last))
 
-    def _unqueued(self) -> Mapping[str, list[History]]:
+    def _unqueued(self) -> Mapping[WorkloadName, list[History]]:
         """The pods of runs that Kueue does not know, by name."""
         queued = {name for name, _ in self.workloads.values()}
-        runs: dict[str, list[History]] = defaultdict(list)
+        runs: dict[WorkloadName, list[History]] = defaultdict(list)
         for history in self.pods.values():
             name, kind = WorkloadName.of_pod(history.last), owner_of(history.last).get("kind")
-            known = name in queued or annotation(history.last, WORKLOAD) or name.is_server
+            known = name in queued or annotation(history.last, WORKLOAD) or name.has_replicas
             if not known and kind not in ("DaemonSet", "Node") and not is_system(history.last["metadata"]["namespace"]):
                 runs[name].append(history)
         return runs
@@ -131,23 +131,23 @@ class Queue:
         for name, members in self._unqueued().items():
             begun = [at for pod in members for at, version in pod.versions if _is_running(version)]
             if begun and min(pod.first for pod in members) > 0:
-                yield name, Start(name, "", priority_of(members[0].last), "", self.clock.seconds(min(begun)))
+                yield str(name), Start(name, "", priority_of(members[0].last), "", self.clock.seconds(min(begun)))
 
     def _deleted(self) -> Iterator[tuple[str, End]]:
         for name, members in self._unqueued().items():
             jobs = [self.jobs.get(str(owner_of(pod.last).get("uid"))) for pod in members]
             ran = any(pod.before is not None and _is_running(pod.before) for pod in members)
             if ran and all(item.gone is not None for item in (*members, *filter(None, jobs))):
-                yield name, End(name, "Deleted", self.clock.seconds(max(pod.gone or 0.0 for pod in members)))
+                yield str(name), End(name, "Deleted", self.clock.seconds(max(pod.gone or 0.0 for pod in members)))
 
-    def _named(self, uid: str, owner_uid: str) -> str:
+    def _named(self, uid: str, owner_uid: str) -> WorkloadName:
         """The name of the Workload with a uid, or of an owner with a uid."""
         if uid in self.workloads:
             return self.workloads[uid][0]
         for name, history in self.workloads.values():
             if owner_of(history.last).get("uid") == owner_uid:
                 return name
-        return ""
+        return UNNAMED
 
 
 def queue(histories: Histories, clock: Clock, restored: float = 0.0) -> Queue:
@@ -175,9 +175,9 @@ def flavor_of(workload: Object) -> str:
     return ", ".join(sorted(flavors))
 
 
-def replicas_of(name: str, workload: Object) -> int:
+def replicas_of(name: WorkloadName, workload: Object) -> int:
     """Returns the replicas of a server that a Workload stands for: one of a Deployment, all of a StatefulSet."""
-    pod_sets = workload["spec"].get("podSets") or [] if WorkloadName(name).is_server else []
+    pod_sets = workload["spec"].get("podSets") or [] if name.has_replicas else []
     return sum(int(pod_set.get("count", 1)) for pod_set in pod_sets) or 1
 
 

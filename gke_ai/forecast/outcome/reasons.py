@@ -204,7 +204,7 @@ def preemptor_of(workload: Object) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", "")
 
 
-def why_evicted(reason: str, cause: str, preemptor: str) -> str:
+def why_evicted(reason: str, cause: str, preemptor: object) -> str:
     """Returns why Kueue evicts a workload, in plain words."""
     text = EVICTIONS.get(reason) or EVICTIONS.get(reason.split("DueTo")[0], reason)
     if preemptor:

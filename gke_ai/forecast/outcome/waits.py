@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
-from gke_ai.forecast.outcome.cluster import workload_of
+from gke_ai.forecast.outcome.cluster import Owners, workload_of
 from gke_ai.forecast.outcome.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
 from gke_ai.forecast.outcome.reasons import (
     ADMISSION_CHECKS,
@@ -33,6 +33,7 @@ from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Wait
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.creation import CREATORS, EVENT, OWN, children, creator, has_ended, missing
+from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, label
@@ -52,7 +53,7 @@ class Reason(NamedTuple):
     never: bool = False
 
 
-def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
+def waits(histories: Histories, queued: Queue, owners: Owners) -> tuple[Wait, ...]:
     """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
     for_quota, for_pods = together(_for_quota(histories, queued)), (_for_pods, _uncreated, _suspended)
     # Child Jobs of a JobSet wait as one.
@@ -64,7 +65,7 @@ def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) ->
 class _Moment:
     """The workloads that wait at a time, by uid with their names, and what was observed of queues and namespaces."""
 
-    waiting: Mapping[str, tuple[str, Object]]
+    waiting: Mapping[str, tuple[WorkloadName, Object]]
     local: Mapping[tuple[str, str], Object] | None
     queues: Mapping[str, Object] | None
     namespaces: Mapping[str, Object] | None
@@ -118,9 +119,9 @@ class _Moment:
         return (self.queues or {}).get(str(local["spec"].get("clusterQueue", ""))) if local else None
 
     @cached_property
-    def _stated(self) -> Mapping[str, list[tuple[str, Object]]]:
+    def _stated(self) -> Mapping[str, list[tuple[WorkloadName, Object]]]:
         """The workloads of which Kueue says what they wait for, by cluster queue, in its order."""
-        stated: dict[str, list[tuple[str, Object]]] = defaultdict(list)
+        stated: dict[str, list[tuple[WorkloadName, Object]]] = defaultdict(list)
         for name, workload in sorted(self.waiting.values(), key=lambda item: (_order(item[1]), item[0])):
             queue = self.queue(workload)
             if queue is not None and stated_reason(workload)[1] not in ("", OVERTAKEN):
@@ -200,10 +201,10 @@ def _is_free(workload: Object, before: _Moment, after: _Moment) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes
-def _for_pods(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+def _for_pods(histories: Histories, owners: Owners) -> Iterator[Wait]:
     """Yields the workloads whose pods no node fits at the end, or stay gated although Kueue does not hold them back."""
-    waiting: dict[tuple[str, str, bool], list[Object]] = defaultdict(list)
-    living: Counter[str] = Counter()
+    waiting: dict[tuple[WorkloadName, str, bool], list[Object]] = defaultdict(list)
+    living: Counter[WorkloadName] = Counter()
     for history in histories.get("Pod", {}).values():
         pod, gates = history.last, items(history.last, "spec", "schedulingGates")
         if history.gone is not None or ended(pod) or pod["metadata"]["namespace"] in PUBLIC:
@@ -219,12 +220,12 @@ def _for_pods(histories: Histories, owners: Mapping[str, History]) -> Iterator[W
         named = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
         text = f"the removal of scheduling gate {join_names(named)} from {len(pods)} of its {living[of]} pods"
         text = text if reason == GATED else f"a node: {_why_no_node(pods, events)}"
-        owner, count = workload_of(pods[0], owners), len(pods) if WorkloadName(of).is_server else 1
+        owner, count = workload_of(pods[0], owners), len(pods) if of.has_replicas else 1
         queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
         yield Wait(of, queue, priority_of(owner.last if owner else pods[0]), reason, text, before, count)
 
 
-def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+def _uncreated(histories: Histories, owners: Owners) -> Iterator[Wait]:
     """Yields the workloads that lack pods at the end because the API server refuses them."""
     seen = (entry for history in histories.get(EVENT, {}).values() for entry in history.versions)
     events = sorted(seen, key=lambda entry: entry[0])
@@ -241,12 +242,12 @@ def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[
             stated = label(item, QUEUE_LABEL) or label(mapping(item, "spec", "template"), QUEUE_LABEL)
             queue, priority = (queue_of(of.last), priority_of(of.last)) if (of := owners.get(name)) else (stated, 0)
             # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
-            text, never = why_refused(messages[own], living if name.is_server else ())
-            before, count = history.before is not None and own in early, lacking if name.is_server else 1
+            text, never = why_refused(messages[own], living if name.has_replicas else ())
+            before, count = history.before is not None and own in early, lacking if name.has_replicas else 1
             yield Wait(name, queue, priority, REFUSED, text, before, count, never)
 
 
-def _suspended(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+def _suspended(histories: Histories, owners: Owners) -> Iterator[Wait]:
     """Yields the suspended runs without a Workload: Kueue does not know them, or can't create it, and says nothing."""
     for kind in ("Job", "JobSet"):
         for history in histories.get(kind, {}).values():
@@ -275,7 +276,7 @@ def _why_no_node(pods: list[Object], events: list[Object]) -> str:
     """The autoscaler's newest reason for one of the pods, else the scheduler's."""
     uids = {pod["metadata"]["uid"] for pod in pods}
     own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
-    refused = [event for event in own if event.get("reason") == "NotTriggerScaleUp"]
+    refused = [event for event in own if event.get("reason") == NOT_SCALED_UP]
     if refused:
         newest = max(refused, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
         return str(newest.get("message", "")).removeprefix("pod didn't trigger scale-up: ")

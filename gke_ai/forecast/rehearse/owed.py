@@ -21,7 +21,7 @@ _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
-def owed(present: Present, now: datetime, refused: Collection[str] = ()) -> list[str]:
+def owed(present: Present, now: datetime, refused: Collection[WorkloadName] = ()) -> list[str]:
     """Returns the objects for which a controller will still act, as kubectl names them.
 
     `refused` are the controllers whose newest attempt to create a pod failed after anything changed: another fails too.
@@ -36,7 +36,7 @@ def owed(present: Present, now: datetime, refused: Collection[str] = ()) -> list
     )
 
 
-def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: datetime) -> bool:
+def _is_owed(kind: str, item: Object, owners: Mapping[WorkloadName | str, list[Object]], now: datetime) -> bool:
     metadata = item["metadata"]
     if kind == "Pod":  # the kubelet, or the pod garbage collector, ends it
         return bool(metadata.get("deletionTimestamp"))

@@ -63,7 +63,7 @@ def _grace(histories: Histories) -> Iterator[str]:
 def _limits(histories: Histories) -> Iterator[str]:
     """How long each admitted run may run, by Kueue's limit or that of its Job, its JobSet or its pods."""
     names = {"Workload": lambda item: WorkloadName.of_workload(item, {}), "Pod": WorkloadName.of_pod}
-    limits: dict[str, int] = {}
+    limits: dict[WorkloadName, int] = {}
     for kind in ("Workload", "JobSet", "Job", "Pod"):
         for history in histories.get(kind, {}).values():
             item, limit = history.after, time_limit(history.last)
@@ -91,7 +91,7 @@ def _ended(history: History) -> float | None:
 
 def _backoffs(histories: Histories) -> Iterator[str]:
     """How long the Job controller waits before it creates failed pods again, by Job."""
-    waits: dict[str, int] = defaultdict(int)
+    waits: dict[WorkloadName, int] = defaultdict(int)
     pods: dict[str, list[History]] = defaultdict(list)
     for history in histories.get("Pod", {}).values():
         if owner_of(history.last).get("kind") == "Job":

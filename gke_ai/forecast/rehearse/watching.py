@@ -13,8 +13,9 @@ from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.kube.client import ApiClient, client_of, follow
 from gke_ai.kube.creation import EVENT, creator
+from gke_ai.kube.events import AUTOSCALER_EVENTS
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds
-from gke_ai.ops.status.command import AUTOSCALER_EVENTS
 from gke_ai.terminal import Stop
 
 # The kinds that a forecast is read from: path, and field selector.
@@ -59,7 +60,7 @@ class Recorder:
         self._begun = time.monotonic()
         self._changed = self._begun
         self._applied = self._begun
-        self._refused: dict[str, float] = {}
+        self._refused: dict[WorkloadName, float] = {}
         self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
 
     def __enter__(self) -> Recorder:

@@ -11,6 +11,7 @@ from gke_ai.forecast.outcome.reasons import why_evicted
 from gke_ai.forecast.result.forecast import Accelerators, Forecast, Wait
 from gke_ai.formats.sentences import plural
 from gke_ai.kube.blocks import block_rows
+from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.prices import Prices
 
 Row = tuple[str, ...]
@@ -79,7 +80,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
             ("workload", "pods", "times", "first after", "for", "why"),
             [
                 (
-                    i.workload,
+                    str(i.workload),
                     str(i.pods),
                     str(i.times),
                     clock(i.seconds),
@@ -132,7 +133,7 @@ def _waits(waits: Sequence[Wait]) -> Iterator[Row]:
     """The rows of waits: those that can never start first, and many of a queue with one reason in one row."""
     groups: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
     for wait in sorted(waits, key=lambda wait: not wait.never):
-        namespace = wait.workload.partition("/")[0]
+        namespace = wait.workload.namespace
         groups[namespace, wait.queue, wait.reason, wait.text, wait.before, wait.otherwise, wait.never].append(wait)
     for group in groups.values():
         together = [group] if len(group) > MAX_ALIKE else [[wait] for wait in group]
@@ -214,9 +215,9 @@ def sources(forecast: Forecast) -> TableParts:
     return "Durations on Google Cloud", ("step", "of", "takes", "source"), rows
 
 
-def named(workload: str, replicas: int) -> str:
+def named(workload: WorkloadName, replicas: int) -> str:
     """Returns the name of a workload, with the number of its replicas."""
-    return f"{workload} ({replicas} replicas)" if replicas > 1 else workload
+    return f"{workload} ({replicas} replicas)" if replicas > 1 else str(workload)
 
 
 def _moved(before: object, after: object) -> str:

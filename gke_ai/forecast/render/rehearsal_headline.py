@@ -57,26 +57,26 @@ def _counted(runs: int, replicas: int) -> str:
     return " and ".join(plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count)
 
 
-def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[str]:
-    return {entry.workload for entry in entries if not WorkloadName(entry.workload).is_server}
+def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[WorkloadName]:
+    return {entry.workload for entry in entries if not entry.workload.has_replicas}
 
 
-def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
-    counts: Counter[str] = Counter()
+def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[WorkloadName]:
+    counts: Counter[WorkloadName] = Counter()
     for entry in entries:
         counts[entry.workload] += entry.count
     return counts
 
 
-def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
-    return _counts(entry for entry in entries if WorkloadName(entry.workload).is_server)
+def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[WorkloadName]:
+    return _counts(entry for entry in entries if entry.workload.has_replicas)
 
 
-def _replaced(forecast: Forecast) -> Counter[str]:
+def _replaced(forecast: Forecast) -> Counter[WorkloadName]:
     """Replicas that a rollout or a drain replaces: they are interrupted and ready again, or end while others start."""
-    interrupted: Counter[str] = Counter()
+    interrupted: Counter[WorkloadName] = Counter()
     for entry in forecast.interruptions:
-        interrupted[entry.workload] += entry.pods - entry.missing if WorkloadName(entry.workload).is_server else 0
+        interrupted[entry.workload] += entry.pods - entry.missing if entry.workload.has_replicas else 0
     started = _replicas(forecast.starts) - _replicas(forecast.evictions)
     return interrupted | (started & _replicas(forecast.ends))
 
@@ -151,7 +151,7 @@ def _over_quota(entries: Sequence[OverQuota]) -> Iterator[str]:
 
 
 def _starts(forecast: Forecast) -> Iterator[str]:
-    stopped: dict[str, int] = {}
+    stopped: dict[WorkloadName, int] = {}
     stops = [(entry.workload, entry.seconds) for entry in forecast.evictions]
     stops += [(entry.workload, entry.seconds) for entry in forecast.interruptions if entry.cause == CHANGED]
     for workload, seconds in stops:

@@ -7,13 +7,18 @@ Names are stable: a workload is `namespace/kind/name` of the object that a user 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator
 
 from gke_ai.forecast.result.result_file import ResultFile
 from gke_ai.kube.blocks import BlockNode
+from gke_ai.kube.names import UNNAMED, WorkloadName
 
 VERSION = 2
+# A name, which is a text in the file.
+Name = Annotated[WorkloadName, BeforeValidator(WorkloadName.parse)]
 
 
 @dataclass(frozen=True, order=True)
@@ -25,12 +30,12 @@ class Eviction:
     room for. `count` is the number of replicas of a server.
     """
 
-    workload: str
+    workload: Name
     queue: str
     priority: int
     reason: str
     cause: str = ""
-    preemptor: str = ""
+    preemptor: Name = UNNAMED
     flavor: str = ""
     seconds: int = 0
     count: int = 1
@@ -40,7 +45,7 @@ class Eviction:
 class Start:
     """Kueue admits a workload, `waited` seconds after it was created, evicted, or the change began."""
 
-    workload: str
+    workload: Name
     queue: str
     priority: int
     flavor: str
@@ -58,7 +63,7 @@ class Wait:
     `never` is whether it can't start however much of the quota is free, such as after its local queue is deleted.
     """
 
-    workload: str
+    workload: Name
     queue: str
     priority: int
     reason: str
@@ -73,7 +78,7 @@ class Wait:
 class End:
     """A workload that ends: `how` is Succeeded, Failed or Deleted."""
 
-    workload: str
+    workload: Name
     how: str
     seconds: int = 0
     count: int = 1
@@ -88,7 +93,7 @@ class Interruption:
     until the end at most, and `missing` how many pods are still missing then.
     """
 
-    workload: str
+    workload: Name
     cause: str
     pods: int
     seconds: int = 0
@@ -252,7 +257,12 @@ class Forecast:
 
     def written(self) -> str:
         """Returns the JSON text of the file, the same for the same forecast."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        return json.dumps(self, indent=1, default=_plain) + "\n"
+
+
+def _plain(part: object) -> str | dict[str, Any]:
+    """A part of the file as JSON has it: a name as its text."""
+    return str(part) if isinstance(part, WorkloadName) else vars(part)
 
 
 FILE = ResultFile(Forecast, VERSION, "rehearse", "evictions")

@@ -78,7 +78,7 @@ class Answer:
         return self.admitted or bool(self.preempts)
 
 
-def own_workload(timeline: Timeline, name: str) -> Object | None:
+def own_workload(timeline: Timeline, name: WorkloadName) -> Object | None:
     """Returns the newest version of the Workload of a run. None if Kueue has created none."""
     own = _own(timeline, name)
     return own.last if own else None
@@ -89,7 +89,7 @@ def is_decided(workload: Object) -> bool:
     return holds(workload, "Admitted") or bool(condition(workload, "QuotaReserved").get("message"))
 
 
-def answer(timeline: Timeline, name: str, queue: str) -> Answer:
+def answer(timeline: Timeline, name: WorkloadName, queue: str) -> Answer:
     """Returns what Kueue decided about a run that was submitted when the timeline began."""
     found = outcome(timeline)
     own = _own(timeline, name)
@@ -100,7 +100,7 @@ def answer(timeline: Timeline, name: str, queue: str) -> Answer:
     wait = next((wait for wait in own_waits if wait.reason != NO_NODE), None)
     assignments = ((last.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
     return Answer(
-        name,
+        str(name),
         queue,
         admitted=admitted,
         flavors=tuple(filter(None, flavor_of(last).split(", "))),
@@ -115,7 +115,7 @@ def answer(timeline: Timeline, name: str, queue: str) -> Answer:
     )
 
 
-def _own(timeline: Timeline, name: str) -> History | None:
+def _own(timeline: Timeline, name: WorkloadName) -> History | None:
     workloads = histories(timeline).get("Workload", {}).values()
     return next((history for history in workloads if history.gone is None and _name(history.last) == name), None)
 
@@ -196,8 +196,8 @@ def waiting(item: Object, queue: str) -> Run:
 
 
 def _run(item: Object, queue: str, requests: Amounts, seconds: float = 0.0) -> Run:
-    return Run(_name(item), queue, int(item["spec"].get("priority") or 0), requests, seconds)
+    return Run(str(_name(item)), queue, int(item["spec"].get("priority") or 0), requests, seconds)
 
 
-def _name(item: Object) -> str:
+def _name(item: Object) -> WorkloadName:
     return WorkloadName.of_workload(item, {})

@@ -278,7 +278,7 @@ def as_json(found: answers.Answer) -> Mapping[str, object]:
         "flavors": found.flavors,
         "pods": found.pods,
         "requestedPods": found.requested,
-        "preempts": [eviction.workload for eviction in found.preempts],
+        "preempts": [str(eviction.workload) for eviction in found.preempts],
         "waitsFor": found.waits_for,
         "never": found.never,
         "noNode": found.no_node,

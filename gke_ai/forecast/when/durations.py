@@ -56,7 +56,7 @@ class Record:
     def is_endless(self) -> bool:
         """Whether it is a server, which does not end by itself."""
         annotations = self.workload["metadata"].get("annotations") or {}
-        return WorkloadName.of_workload(self.workload, {}).is_server or bool(annotations.get(_SERVING))
+        return WorkloadName.of_workload(self.workload, {}).has_replicas or bool(annotations.get(_SERVING))
 
     def seconds(self, now: float) -> float:
         """Returns for how long it ran, or has run."""

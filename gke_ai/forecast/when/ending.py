@@ -74,10 +74,10 @@ def _labels(snapshot: Snapshot) -> Iterator[Mapping[str, str]]:
     for pool in records(snapshot)[0]:
         yield node_labels(
             NodeShape(
-                pool["name"],
-                pool["machine_type"],
-                pool["gpu"],
-                pool["gpus"],
+                pool=pool["name"],
+                machine_type=pool["machine_type"],
+                gpu=pool["gpu"],
+                gpus=pool["gpus"],
                 capacity=pool["capacity"],
                 zone=pool["zones"][0],
                 labels=pool["labels"],

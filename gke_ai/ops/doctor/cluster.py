@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.catalog.engines import advisories
-from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
-from gke_ai.catalog.fabric.rdma import AGENT_ROLE, DATAPATH, agent
+from gke_ai.catalog.engines.gateways import PROXY_PURPOSE, PROXY_ROLE
+from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.machines import features
-from gke_ai.catalog.project.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
+from gke_ai.catalog.project.cluster_features import ClusterState, missing
 from gke_ai.catalog.project.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
 from gke_ai.kube.existing import refusals
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from gke_ai.settings.resolved.needs import of_cluster, reads_registry, uses_workload_identity
+from gke_ai.settings.resolved.needs import cluster_features, of_cluster, reads_registry
 from gke_ai.terminal import Stop
 
 DEFAULT_NETWORK = "default"
@@ -83,39 +83,24 @@ class ClusterChecks(Visit):
             yield Finding(MISSING, "cluster", f"{refusal.path}: {refusal.cause}", refusal.remedy)
 
     def cluster_features(self) -> Iterator[Finding]:
-        """An existing cluster has the features by which pods reach Google Cloud. Autopilot always does."""
+        """An existing cluster has the features that the stack needs of it, and nodes whose driver mounts buckets."""
         cluster = self.settings.cluster
         existing = self._existing_cluster() if cluster.mode == "existing" else None
-        if existing is None or existing.get("autopilot", {}).get("enabled"):
+        if existing is None:
             return
-        identity = existing.get("workloadIdentityConfig", {})
-        if uses_workload_identity(self.resolved) and not identity.get("workloadPool"):
-            text = (
-                f"cluster {cluster.name} has no Workload Identity: GKE would refuse pools, and grants would fail; "
-                "its node pools also need --workload-metadata=GKE_METADATA"
-            )
-            command = enable_workload_identity(cluster.name, cluster.location, self.project)
-            yield Finding(MISSING, "Workload Identity", text, command)
-        driver = existing.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
-        mounting = [run.name for run, _ in self.resolved.bucket_mounts]
-        mounting += [download.name for download in self.resolved.downloads]
-        runs = ", ".join(mounting)
-        if runs and not driver.get("enabled"):
-            text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
-            text += "volume forever"
-            command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
-            yield Finding(MISSING, "Cloud Storage FUSE", text, command)
-        yield from self._nodes_without_buckets(existing, runs)
+        state = ClusterState.of_rest(existing)
+        for lacking in missing(cluster_features(self.resolved), state, cluster.name, cluster.location, self.project):
+            another = self._config(f"--path gke-ai:cluster.name NAME  # of a cluster with {lacking.name}")
+            command = f"{lacking.command}  # {lacking.note}" if lacking.note else lacking.command
+            yield Finding(MISSING, lacking.name, lacking.cause, command or another)
+        if not state.autopilot:
+            yield from self._nodes_without_buckets(existing)
 
-        gateways = existing.get("networkConfig", {}).get("gatewayApiConfig", {})
-        if self.settings.gateway is not None and gateways.get("channel") != GATEWAY_API_CHANNEL:
-            text = f"cluster {cluster.name} does not have the Gateway API: its API server would refuse the gateway"
-            command = enable_gateway_api(cluster.name, cluster.location, self.project)
-            yield Finding(MISSING, "Gateway API", text, command)
-
-    def _nodes_without_buckets(self, existing: Mapping[str, Any], mounting: str) -> Iterator[Finding]:
+    def _nodes_without_buckets(self, existing: Mapping[str, Any]) -> Iterator[Finding]:
         """Yields the node pools on which the driver of Cloud Storage FUSE does not start, by GKE's advisory."""
         version, cluster = str(existing.get("currentMasterVersion", "")), self.settings.cluster
+        users = [run.name for run, _ in self.resolved.bucket_mounts]
+        mounting = ", ".join(users + [download.name for download in self.resolved.downloads])
         for pool in existing.get("nodePools", []) if mounting else ():
             nodes, image = str(pool.get("version", "")), str(pool.get("config", {}).get("imageType", ""))
             if advisories.mounts_no_bucket(version, nodes, image):
@@ -142,17 +127,13 @@ class ClusterChecks(Visit):
         if existing is None:
             return
         cluster, foreign = self.settings.cluster, self.settings.cluster.mode == "existing"
-        if existing.get("networkConfig", {}).get("datapathProvider") != DATAPATH:
+        if not foreign and not ClusterState.of_rest(existing).dataplane_v2:
             text = (
                 f"cluster {cluster.name} has no Dataplane V2, which only a new cluster can get, and the RDMA network "
-                f"of {users[0]} needs it: "
+                f"of {users[0]} needs it: up would recreate the cluster"
             )
-            other = self._config("--path gke-ai:cluster.name NAME  # of a cluster with Dataplane V2")
-            shown = f"gke-ai preview --stack {self.stack}  # lists what would be recreated"
-            if foreign:
-                yield Finding(MISSING, "Dataplane V2", f"{text}GKE would create no such nodes", other)
-            else:
-                yield Finding(ADVICE, "Dataplane V2", f"{text}up would recreate the cluster", shown)
+            command = f"gke-ai preview --stack {self.stack}  # lists what would be recreated"
+            yield Finding(ADVICE, "Dataplane V2", text, command)
         zones = existing.get("locations", [])
         for pool in (pool for pool in pools if foreign and not pool.zones and len(zones) > 1):
             text = (
@@ -164,20 +145,6 @@ class ClusterChecks(Visit):
             if created.get("networkConfig", {}).get("acceleratorNetworkProfile"):
                 yield from self._role_of_agent(created["name"])
                 return
-
-    def multi_networking(self) -> Iterator[Finding]:
-        """An existing cluster has multi-networking, if pools have networks of GPUDirect."""
-        cluster = self.settings.cluster
-        pools = [pool for pool in self.resolved.pools if pool.fabric.technology]
-        existing = self._existing_cluster() if pools and cluster.mode == "existing" else None
-        if existing is None or existing.get("networkConfig", {}).get("enableMultiNetworking"):
-            return
-        text = (
-            f"cluster {cluster.name} has no multi-networking, which its owner can turn on, and the networks of "
-            f"pool {pools[0].name} need it: GKE would refuse the pool"
-        )
-        command = self._config("--path gke-ai:cluster.name NAME  # of a cluster with multi-networking")
-        yield Finding(MISSING, "multi-networking", text, command)
 
     def _role_of_agent(self, pool: str) -> Iterator[Finding]:
         """GKE's service agent may create the networks of a pool that exists."""

@@ -65,7 +65,7 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
         yield from self._all(
             *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
             *(self.machines, self.versions, self.cluster_content, self.cluster_features, self.networks_of_nodes),
-            *(self.multi_networking, self.network, self.proxy_subnetwork, self.nat, self.node_account),
+            *(self.network, self.proxy_subnetwork, self.nat, self.node_account),
             *(self.buckets, self.secret, self.channels),
         )
 

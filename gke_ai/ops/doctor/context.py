@@ -92,7 +92,7 @@ class ClusterAlone:
         for workload, container in uncounted_by_topology(list_objects(self.api, f"/apis/{KUEUE_API}/workloads")):
             yield Finding(
                 ADVICE,
-                WorkloadName.of_workload(workload, {}),
+                str(WorkloadName.of_workload(workload, {})),
                 f"container {container} has limits and no requests, and Kueue placed it by topology. After a restart, "
                 "Kueue counts it as nothing, and places others on its node. State requests in its template",
             )

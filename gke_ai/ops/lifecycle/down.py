@@ -8,6 +8,7 @@ from typing import Any
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.formats.console import PlainConsole
 from gke_ai.kube.client import ApiClient, list_objects, request
+from gke_ai.kube.values import items
 from gke_ai.ops.lifecycle.network_pools import network_pools, scale_to_zero
 from gke_ai.ops.runs.command import PARTS
 from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
@@ -76,7 +77,7 @@ def ending(api: ApiClient) -> list[str]:
                 finalizers, until = pod["metadata"].get("finalizers"), pod["metadata"].get("deletionTimestamp")
                 cause = f"finalizers {', '.join(finalizers)}" if finalizers else f"has until {until} to end"
                 lines.append(f"pod {name}/{pod['metadata']['name']}: {cause}")
-            conditions = namespace.get("status", {}).get("conditions", [])
+            conditions = items(namespace, "status", "conditions")
             lines += [f"namespace {name}: {each['message']}" for each in conditions if each["status"] == "True"]
     except Stop:
         return []  # the cluster may be deleted already

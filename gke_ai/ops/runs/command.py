@@ -11,7 +11,7 @@ from gke_ai.catalog.kueue.operators import BY_KIND, RAY_CLUSTER_LABEL
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import ApiClient, list_objects, request
-from gke_ai.kube.objects import Object, label
+from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import templates, wanted_pods
 from gke_ai.kube.values import items, value
 from gke_ai.ops.runs import checkpoints
@@ -114,8 +114,8 @@ class Run:
             # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/apis/ray/v1/rayjob_types.go
             ends = {"Complete": "Completed", "Failed": "Failed", "ValidationFailed": "Failed"}
             return ends.get(str(status.get("jobDeploymentStatus")), "")
-        true = {condition["type"] for condition in status.get("conditions") or [] if condition["status"] == "True"}
-        return "Completed" if "Complete" in true else "Failed" if "Failed" in true else ""
+        ends = {"Complete": "Completed", "Failed": "Failed"}
+        return next((end for name, end in ends.items() if holds(self.item or {}, name)), "")
 
     @property
     def state(self) -> str:

@@ -25,6 +25,7 @@ from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.kube.blocks import block_nodes, block_rows
 from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.creation import lacks_pods
+from gke_ai.kube.events import AUTOSCALER_EVENTS, NOT_SCALED_UP
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
@@ -47,9 +48,6 @@ from gke_ai.workspace.stack import Stack
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-# Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
-AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
-NOT_SCALED_UP = "NotTriggerScaleUp"
 REFUSED_EVENTS = "reason=FailedCreate"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
@@ -297,7 +295,7 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
         ready = sum(job.get("ready", 0) for job in status.get("replicatedJobsStatus") or [])
         ended = status.get("terminalState", "")
-        kueue, why = held.get(WorkloadName.of_object("jobset", jobset), ("Waiting", ""))
+        kueue, why = held.get(str(WorkloadName.of_object("jobset", jobset)), ("Waiting", ""))
         if ended:
             state, why = ended, condition(jobset, ended).get("message", "")
         elif spec.get("suspend"):

@@ -138,4 +138,4 @@ def plainly(message: str) -> str:
 
 def name_of(workload: Object) -> str:
     """The name of a workload's owner."""
-    return WorkloadName.of_workload(workload, {})
+    return str(WorkloadName.of_workload(workload, {}))

@@ -11,11 +11,12 @@ from gke_ai.catalog.machines.capacity import MODES, Taint
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes import shape as labels
 from gke_ai.catalog.nodes.shape import NodeShape
+from gke_ai.kube.nodes import shape_of
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import amounts, ended, requests
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.registered.pools import node_shape
-from gke_ai.registered.registration import RegisteredStack, Resource, selects
+from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.registered.workloads import class_choice
 from gke_ai.settings.calibration import MEASURED
@@ -109,26 +110,6 @@ def _node_choice(priority: Mapping[str, Any]) -> tuple[str, str]:
     """Returns machine type and capacity mode of a priority, as far as labels of its nodes show them."""
     machine_type, mode = class_choice(priority)
     return str(machine_type), mode if MODES[mode].labels else "onDemand"
-
-
-def shape_of(node: Object) -> NodeShape | None:
-    """Returns the shape of a node by its machine type; None if the machine type is not in the catalog."""
-    machine = MACHINES.get(label(node, labels.INSTANCE_TYPE))
-    if machine is None:
-        return None
-    gpu, gpus = machine.gpu, machine.gpus
-    if gpu is None and (capacity := int(value(node, "status", "capacity", labels.NVIDIA_GPU) or 0)):
-        gpu, gpus = label(node, labels.GKE_ACCELERATOR), capacity  # attached to an N1
-    modes = [mode for mode in MODES.values() if mode.labels and selects(mode.labels, node["metadata"]["labels"])]
-    return NodeShape(
-        pool=label(node, labels.GKE_NODEPOOL),
-        machine_type=machine.name,
-        gpu=gpu,
-        gpus=gpus,
-        capacity=modes[0].name if modes else "onDemand",
-        zone=label(node, labels.ZONE),
-        topology=label(node, labels.GKE_TPU_TOPOLOGY) or None,
-    )
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:

@@ -12,8 +12,10 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU, node_labels
 from gke_ai.catalog.project import apis as google
+from gke_ai.catalog.project.cluster_features import ClusterFeatures
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.resolved.queues import ResourceFlavor
+from gke_ai.settings.resolved.tenants import security_group
 
 
 def network_policy(stack: ResolvedStack) -> str | None:
@@ -30,6 +32,24 @@ def network_policy(stack: ResolvedStack) -> str | None:
     if stack.cluster.vpc is not None:
         return "dataplaneV2"
     return "calico" if stack.settings.tenants else None
+
+
+def cluster_features(stack: ResolvedStack) -> ClusterFeatures:
+    """What the sections of the stack need of its cluster."""
+    return ClusterFeatures(
+        network_policy=network_policy(stack),
+        managed_prometheus=stack.settings.monitoring is not None,
+        security_group=security_group(stack.settings.tenants),
+        secret_sync=stack.settings.hf_token_secret is not None,
+        workload_identity=uses_workload_identity(stack),
+        bucket_volumes=bool(stack.bucket_mounts or stack.downloads),
+        gateway_api=stack.settings.gateway is not None,
+        ray_operator=stack.queues.ray == "addon",
+        rdma=has_rdma(stack),
+        gpudirect=any(pool.fabric.technology for pool in stack.pools),
+        bare_metal=has_bare_metal(stack),
+        dns_endpoint=stack.cluster.dns_endpoint,
+    )
 
 
 def apis(stack: ResolvedStack) -> list[str]:

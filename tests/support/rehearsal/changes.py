@@ -36,6 +36,7 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.render.rehearsal import remarks, tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import Forecast, read
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import condition
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
@@ -314,8 +315,8 @@ def with_sections(content: Mapping[str, Any], sections: Mapping[str, Any]) -> Ob
 def facts_of(forecast: Forecast) -> Iterator[str]:
     """Yields what a forecast says, in the words of the file."""
 
-    def short(name: str) -> str:
-        return name.partition("/")[2]
+    def short(name: WorkloadName) -> str:
+        return f"{name.kind}/{name.name}"
 
     for fact, count in facts(forecast).items():
         if fact.outcome != "evicted":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gke_ai.forecast.compare.comparison import Fact
+from gke_ai.kube.names import UNNAMED, WorkloadName
 from tests.support.rehearsal.fates import Fate
 from tests.support.rehearsal.scenario import Scenario
 
@@ -19,9 +20,9 @@ def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
     queues = {queue["name"]: queue["flavors"][0]["flavor"] for queue in scenario.queues["clusterQueues"]}
     flavors = {run.name: queues[run.queue] for run in scenario.runs}
 
-    def named(workload: str | None) -> str:
+    def named(workload: str | None) -> WorkloadName:
         namespace, _, name = (workload or "").partition("/")
-        return f"{namespace}/{kinds[name]}/{name}" if workload else ""
+        return WorkloadName(namespace, kinds[name], name) if workload else UNNAMED
 
     result: Counter[Fact] = Counter()
     for fate, count in fates.items():

@@ -43,7 +43,7 @@ def _workloads(forecast: Forecast, happened: Forecast) -> Iterator[Line]:
     sides = facts(forecast), facts(happened)
     for name in {fact.workload for side in sides for fact in side}:
         ours, theirs = ({fact: count for fact, count in side.items() if fact.workload == name} for side in sides)
-        yield Line(name, _verdict(ours, theirs), tuple(_texts(ours)), tuple(_texts(theirs)))
+        yield Line(str(name), _verdict(ours, theirs), tuple(_texts(ours)), tuple(_texts(theirs)))
 
 
 def _pools(forecast: Forecast, happened: Forecast) -> Iterator[Line]:

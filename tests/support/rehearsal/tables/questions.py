@@ -55,7 +55,7 @@ class TableQuestion:
         }
         own = keys[answer.run]
         found = {
-            Decision(keys[eviction.workload], "preempted", reason=eviction.cause, preemptor=own)
+            Decision(keys[str(eviction.workload)], "preempted", reason=eviction.cause, preemptor=own)
             for eviction in answer.preempts
         }
         if answer.admitted:

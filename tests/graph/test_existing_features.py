@@ -1,0 +1,152 @@
+"""Features that a stack needs of a cluster that exists: a preview and the doctor find the same ones missing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pulumi
+import pytest
+
+from emulator.google import rest
+from gke_ai.catalog.project.cluster_features import FEATURES, ClusterFeatures
+from gke_ai.kube.client import Answer
+from gke_ai.ops.doctor.cluster import ClusterChecks
+from gke_ai.settings.resolved import needs
+from tests.support.recorder import PROJECT, Cloud, configuration, load_stack, run_program
+
+STACK = "examples/mixed-training-inference.yaml"
+GROUP = "gke-security-groups@example.com"
+EVERY = ClusterFeatures("existing", True, GROUP, True, True, True, True, True, True, True, True, True)
+# What the provider and the API return of a cluster that has every feature.
+PROVIDED: dict[str, Any] = {
+    "datapathProvider": "ADVANCED_DATAPATH",
+    "enableMultiNetworking": True,
+    "enableShieldedNodes": False,
+    "authenticatorGroupsConfigs": [{"securityGroup": GROUP}],
+    "secretSyncConfigs": [{"enabled": True}],
+    "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": True}], "rayOperatorConfigs": [{"enabled": True}]}],
+}
+RETURNED: dict[str, Any] = {
+    "currentMasterVersion": "1.35.3-gke.1000000",
+    "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
+    "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}, "rayOperatorConfig": {"enabled": True}},
+    "networkConfig": {
+        "datapathProvider": "ADVANCED_DATAPATH",
+        "enableMultiNetworking": True,
+        "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"},
+    },
+    "shieldedNodes": {"enabled": False},
+    "monitoringConfig": {"managedPrometheusConfig": {"enabled": True}},
+    "authenticatorGroupsConfig": {"enabled": True, "securityGroup": GROUP},
+    "secretSyncConfig": {"enabled": True},
+    "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}},
+}
+OTHER = "gke-security-groups@example.org"
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Workload Identity": ({"workloadIdentityConfigs": []}, {"workloadIdentityConfig": {}}),
+    "Cloud Storage FUSE": (
+        {"addonsConfigs": [{"rayOperatorConfigs": [{"enabled": True}]}]},
+        {"addonsConfig": {"rayOperatorConfig": {"enabled": True}}},
+    ),
+    "Gateway API": (
+        {"gatewayApiConfigs": [{"channel": "CHANNEL_DISABLED"}]},
+        {"networkConfig": {**RETURNED["networkConfig"], "gatewayApiConfig": {"channel": "CHANNEL_DISABLED"}}},
+    ),
+    "Ray operator": (
+        {"addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": True}]}]},
+        {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}},
+    ),
+    "unshielded nodes": ({"enableShieldedNodes": True}, {"shieldedNodes": {"enabled": True}}),
+    "managed Prometheus": ({"monitoringConfigs": []}, {"monitoringConfig": {}}),
+    "Google Groups": (
+        {"authenticatorGroupsConfigs": [{"securityGroup": OTHER}]},
+        {"authenticatorGroupsConfig": {"enabled": True, "securityGroup": OTHER}},
+    ),
+    "secret sync": ({"secretSyncConfigs": []}, {"secretSyncConfig": {}}),
+    "DNS endpoint": (
+        {"controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"allowExternalTraffic": False, "endpoint": "e"}]}]},
+        {"controlPlaneEndpointsConfig": {}},
+    ),
+    "multi-networking": (
+        {"enableMultiNetworking": False},
+        {"networkConfig": {**RETURNED["networkConfig"], "enableMultiNetworking": False}},
+    ),
+    # Dataplane V2 enforces NetworkPolicies, and multi-networking needs it.
+    "Dataplane V2, multi-networking, NetworkPolicies": (
+        {"datapathProvider": "LEGACY_DATAPATH"},
+        {"networkConfig": {**RETURNED["networkConfig"], "datapathProvider": "LEGACY_DATAPATH"}},
+    ),
+    "Dataplane V2, multi-networking": (
+        {"datapathProvider": "LEGACY_DATAPATH", "networkPolicies": [{"enabled": True}]},
+        {
+            "networkConfig": {**RETURNED["networkConfig"], "datapathProvider": "LEGACY_DATAPATH"},
+            "networkPolicy": {"enabled": True},
+        },
+    ),
+    "": ({}, {}),
+}
+
+
+def previewed(provided: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines with which a preview refuses the cluster; none if it does not."""
+    config = configuration(STACK)
+    config["gke-ai:cluster"] = {"name": "shared", "mode": "existing", "location": "us-central1", "dnsEndpoint": True}
+    monkeypatch.setattr(Cloud, "further", {**PROVIDED, **provided})
+    try:
+        run_program(config, True, monkeypatch)
+    except pulumi.RunError as refused:
+        return str(refused).splitlines()
+    return []
+
+
+def examined(returned: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Subject, text and command of what the doctor finds missing."""
+    config = configuration(STACK)
+    config["gke-ai:cluster"] = {"name": "shared", "mode": "existing", "location": "us-central1", "dnsEndpoint": True}
+    visit = ClusterChecks(
+        "prod", PROJECT, load_stack(config), True, lambda *_: Answer(200, {**copy.deepcopy(RETURNED), **returned}), True
+    )
+    return [(finding.subject, finding.text, finding.command) for finding in visit.cluster_features()]
+
+
+@pytest.mark.parametrize("names", CHANGED)
+def test_a_preview_and_the_doctor_report_the_same_missing_features(names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "cluster_features", lambda _: EVERY)
+    monkeypatch.setattr("gke_ai.ops.doctor.cluster.cluster_features", lambda _: EVERY)
+    provided, returned = CHANGED[names]
+    lines, findings = previewed(provided, monkeypatch), examined(returned)
+    assert [subject for subject, _, _ in findings] == (names.split(", ") if names else [])
+    for line, (_, cause, command) in zip(lines, findings, strict=True):
+        assert line.startswith(f"{cause}. ")
+        assert line.endswith(command.partition("  # ")[0]) or command.startswith(
+            "pulumi config set --stack prod --path"
+        )
+
+
+def test_every_feature_of_the_table_is_missing_in_a_cluster_above() -> None:
+    assert {name for names in CHANGED for name in names.split(", ")} - {""} == {feature.name for feature in FEATURES}
+
+
+def test_a_feature_that_nothing_needs_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gke_ai.ops.doctor.cluster.cluster_features", lambda _: ClusterFeatures())
+    assert [examined(returned) for _, returned in CHANGED.values()] == [[]] * len(CHANGED)
+
+
+def test_a_preview_reports_two_missing_features_and_an_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "cluster_features", lambda _: EVERY)
+    lacking = {"gatewayApiConfigs": [], "secretSyncConfigs": [], "masterVersion": "1.33.1-gke.1"}
+    gateway, secrets, version = previewed(lacking, monkeypatch)
+    assert gateway == (
+        "Cluster shared does not have the Gateway API. Its API server would refuse the gateway. Remove gke-ai:gateway, "
+        f"or run: gcloud container clusters update shared --location us-central1 --project {PROJECT} "
+        "--gateway-api=standard"
+    )
+    assert "does not sync secrets of Secret Manager" in secrets
+    assert version.startswith("Cluster shared has GKE 1.33.1-gke.1")
+
+
+@pytest.mark.parametrize("names", CHANGED)
+def test_the_clusters_above_have_the_form_of_google_s_description(names: str) -> None:
+    problems = rest.Body(rest.api("container.v1"), "Cluster", {**RETURNED, **CHANGED[names][1]}, {}).problems("cluster")
+    assert [text for _, text in problems if "is output-only: Google sets it" not in text] == []
