@@ -90,8 +90,8 @@ def servers_have_metrics(scaler: ScaledServer) -> Iterator[Problem]:
     """No argument turns the metrics of an autoscaled server off."""
     autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
     off = ENGINES[server.engine].metrics_off if server else ""
-    if server is not None and off in server.further_arguments:
-        cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
+    if server is not None and off in server.reading.values:
+        cause = f"{server.reading.dashes}{off} turns off the metrics that autoscaler {autoscaler.name} reads. The "
         cause += "number of replicas would never change"
         yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
 
