@@ -19,7 +19,7 @@ from gke_ai.catalog.engines.metrics import (
 )
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
-from gke_ai.settings.model import Autoscaler, ScaledMetric
+from gke_ai.settings.model import Autoscaler, JetStream, ScaledMetric
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import ResolvedStack, ScaledServer
 from gke_ai.settings.rules.common import SERVERS, each, join_names, needs, repeated, rule
@@ -154,7 +154,8 @@ def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = scaler.reads_tpu_memory
         if tpus or autoscaler.adapter == PROMETHEUS:
-            here = (server for server in stack.jetstreams if server.namespace == target.namespace)
+            jetstreams = (placed.section for placed in stack.of(JetStream))
+            here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(

@@ -187,12 +187,12 @@ def engines_have_kernels(placed: Placed[AnyServer]) -> Iterator[Problem]:
             break
 
 
-@each(lambda stack: stack.tpu_servers)
-def engines_support_the_tpu(placed: Placed[TpuServer]) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_workloads)
+def engines_support_the_tpu(placed: Placed[TpuWorkload]) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
     server = placed.section
-    supported = ENGINES[server.engine].tpus
-    if server.image is not None or not supported:
+    supported = ENGINES[server.engine].tpus if isinstance(server, TpuServer) else ()
+    if not isinstance(server, TpuServer) or server.image is not None or not supported:
         return
     version = placed.slice.version
     if version not in supported:

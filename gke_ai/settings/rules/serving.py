@@ -12,7 +12,7 @@ from gke_ai.catalog.engines.engine import ENGINES, JETSTREAM_GRPC_PORT, JETSTREA
 from gke_ai.catalog.engines.model_cache import release_of
 from gke_ai.catalog.engines.models import find_model
 from gke_ai.catalog.machines.disks import attached_disks
-from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
+from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, TpuWorkload, VllmTpu
 from gke_ai.settings.problems import SHOWN, TOKEN, Problem, nearest
 from gke_ai.settings.resolved import Placed, ResolvedStack
 from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
@@ -20,21 +20,22 @@ from gke_ai.settings.rules.common import each, each_server, join_names, needs, r
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
+each_jetstream = each(lambda stack: [placed.section for placed in stack.of(JetStream)])
 
-@each(lambda stack: stack.tpu_servers)
-def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
+
+@each_server
+def servers_have_one_slice(server: Server) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
-    server = placed.section
-    if server.pool is not None and server.tpu is not None:
+    if isinstance(server, TpuServer) and server.pool is not None and server.tpu is not None:
         cause = "`pool` and `tpu` are mutually exclusive. The slice could contradict that of the pool"
         yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
-@each(lambda stack: stack.tpu_servers)
-def slices_are_single_host(placed: Placed[TpuServer]) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_workloads)
+def slices_are_single_host(placed: Placed[TpuWorkload]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
     server, tpu_slice = placed.section, placed.slice
-    if tpu_slice.multi_host:
+    if isinstance(server, TpuServer) and tpu_slice.multi_host:
         yield Problem(
             server.at("pool" if server.pool else "tpu"),
             f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
@@ -43,7 +44,7 @@ def slices_are_single_host(placed: Placed[TpuServer]) -> Iterator[Problem]:
         )
 
 
-@each(lambda stack: stack.jetstreams)
+@each_jetstream
 def ports_are_apart(server: JetStream) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
     if server.port == JETSTREAM_GRPC_PORT:
@@ -54,7 +55,7 @@ def ports_are_apart(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
 
 
-@each(lambda stack: stack.jetstreams)
+@each_jetstream
 def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
     if not _MAXTEXT_NAME.fullmatch(server.model):

@@ -18,8 +18,10 @@ from gke_ai.settings.runs import checkpoint_folder, pod_host
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
 
+each_job = each(lambda stack: [placed.section for placed in stack.of(TrainingRun)])
 
-@each(lambda stack: stack.training_jobs)
+
+@each_job
 def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Directories of checkpoints are relative paths, and a run does not resume from its own."""
     stated = {"checkpoints.path": run.checkpoints.path if run.checkpoints else None, "resumeFrom": run.resume_from}
@@ -40,7 +42,7 @@ def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator
         yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
     """Each bucket has a mount path of its own."""
     seen: dict[PurePosixPath, str] = {}
@@ -51,7 +53,7 @@ def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(f"{mount.key}.mountPath"), cause, "Write another path")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Resources of the FUSE sidecar are for runs that mount a bucket."""
     for key, stated in (("sidecarMemoryLimit", run.sidecar_memory_limit), ("sidecarCpu", run.sidecar_cpu)):
@@ -60,7 +62,7 @@ def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
     """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
     if run.namespace == DEFAULT_NAMESPACE:
@@ -77,7 +79,7 @@ def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         for workload in stack.workloads
         if not isinstance(workload, TrainingRun)
     }
-    for run in stack.training_jobs:
+    for run in (placed.section for placed in stack.of(TrainingRun)):
         jobset = run.object_name
         longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):

@@ -68,7 +68,7 @@ def names_become_dns_names(stack: ResolvedStack) -> Iterator[Problem]:
             cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
-    for job in stack.fine_tunes:
+    for job in (placed.section for placed in stack.of(FineTune)):
         longest = f"{job.object_name}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
@@ -252,7 +252,7 @@ def shared_memory_is_memory_of_the_container(stack: ResolvedStack) -> Iterator[P
     """
     runs: list[Multislice | TpuBatch | TrainingRun] = [
         *(placed.section for placed in stack.tpu_runs),
-        *stack.training_jobs,
+        *(placed.section for placed in stack.of(TrainingRun)),
     ]
     for run in runs:
         memory = run.resources.memory
