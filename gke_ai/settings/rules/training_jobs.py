@@ -12,7 +12,6 @@ from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE, ResolvedStack
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
-from gke_ai.settings.runs import checkpoint_folder, pod_host
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
 _POD_SUFFIX = 6
@@ -37,7 +36,7 @@ def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator
     if run.checkpoints is None:
         cause = "the run has no checkpoints, and resumeFrom is a directory in their bucket. It would have no effect"
         yield Problem(run.at("resumeFrom"), cause, "Set checkpoints: {bucket: …}, or remove resumeFrom")
-    elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == checkpoint_folder(run):
+    elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == run.checkpoint_folder:
         cause = f"{run.resume_from} is the run's own directory, from which it always resumes. It would have no effect"
         yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
 
@@ -81,7 +80,7 @@ def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
     }
     for run in (placed.section for placed in stack.of(TrainingRun)):
         jobset = run.object_name
-        longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
+        longest = len(run.pod_host(run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
             yield Problem(
                 run.at("name"), f"{run.name} begins with a digit. JobSet would refuse it", "Begin with a letter"
