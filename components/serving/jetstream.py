@@ -69,7 +69,7 @@ class JetStreamServer(ModelServer[JetStream]):
 
 def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDict":
     """The container with the model. It opens its gRPC port once the model is loaded."""
-    settings = {**MAXTEXT_SETTINGS, **server.variables, **server.arguments}
+    settings = {**MAXTEXT_SETTINGS, **server.command_line.variables, **server.arguments}
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,

@@ -196,7 +196,7 @@ def container_of(
         "name": server.container,
         "image": server.image or engine_of(server).image,
         "resources": resources(server, accelerators, server.accelerator_resource),
-        "env": environment(server, {**variables, **server.cache_variables}, token_variables),
+        "env": environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
         "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
     }
     if server.probes:
@@ -270,15 +270,15 @@ def cache_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
 
 def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
     """The bucket with the model, and its file cache if that is in memory."""
-    cache = server.model_cache
-    if cache is None or not cache.how.mounts:
+    cached = server.cached_model
+    if cached is None or cached.mount is None:
         return []
-    attributes = {"bucketName": cache.bucket, "mountOptions": server.cache_mount_options}
+    attributes = {"bucketName": cached.mount.bucket, "mountOptions": cached.mount_options}
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
         {"name": CACHE_VOLUME, "csi": {"driver": fuse.DRIVER, "read_only": True, "volume_attributes": attributes}}
     ]
-    if cache.file_cache_medium == "memory":
-        size = f"{server.file_cache_gib}Gi"
+    if cached.section.file_cache_medium == "memory":
+        size = f"{cached.file_cache_gib}Gi"
         volumes.append({"name": fuse.CACHE_VOLUME, "empty_dir": {"medium": "Memory", "size_limit": size}})
     return volumes
 

@@ -23,4 +23,4 @@ class TgiServer(ModelServer[Tgi]):
     """
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
-        return [gpu_container(self.server, self.server.variables, *TOKEN_VARIABLES)]
+        return [gpu_container(self.server, self.server.command_line.variables, *TOKEN_VARIABLES)]

@@ -29,5 +29,5 @@ class VllmServer(ModelServer[Vllm]):
         paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
         container = gpu_container(server, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
-        container["args"] = [server.model_location, *server.flags, *server.arguments]
+        container["args"] = [server.model_location, *server.command_line.flags, *server.arguments]
         return [container]

@@ -54,9 +54,9 @@ class VllmTpuServer(ModelServer[VllmTpu]):
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
         server = self.server
-        container = container_of(server, self._chips, server.variables, "HF_TOKEN")
+        container = container_of(server, self._chips, server.command_line.variables, "HF_TOKEN")
         # The recipes for tpu7x count devices: https://github.com/AI-Hypercomputer/tpu-recipes, inference/ironwood/vLLM
         parallel = f"--tensor-parallel-size={self._devices}"
         container["command"] = ["vllm", "serve"]
-        container["args"] = [server.model_location, *server.flags, parallel, *server.arguments]
+        container["args"] = [server.model_location, *server.command_line.flags, parallel, *server.arguments]
         return [container]

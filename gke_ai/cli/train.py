@@ -85,23 +85,13 @@ gke-ai submit --manifest job.yaml --dry-run
 def submit(
     context: Context,
     name: str | None,
-    command: tuple[str, ...],
     run_file: Path | None,
     manifest: Path | None,
-    image: str | None,
     workdir: Path | None,
-    mounts: tuple[str, ...],
-    cpu: str | None,
-    memory: str | None,
-    env: tuple[str, ...],
-    checkpoints: str | None,
-    tpu: str | None,
-    topology: str | None,
-    slices: int | None,
     again: bool,
     dry_run: bool,
     detach: bool,
-    **keys: Any,
+    **run: Any,
 ) -> None:
     """Checks a run, submits it to its queue, and follows it until it ends.
 
@@ -109,14 +99,15 @@ def submit(
     the program would create for the same run. Whatever is refused is refused before anything is created. Ctrl-C
     detaches, and the run goes on.
     """
+    from gke_ai.ops.submit.options import Options
+
+    options = Options(name or "", **run)
     given = [text for text, value in (("--file", run_file), ("--manifest", manifest), ("NAME", name)) if value]
     if len(given) != 1:
         raise click.UsageError("State the run once: by NAME and options, by --file, or by --manifest.")
-    stated = {key: value for key, value in keys.items() if value is not None}
-    others = (image, command, mounts, cpu, memory, env, checkpoints, tpu, topology, slices)
-    if not name and (stated or any(others)):
+    if not name and options != Options(""):
         raise click.UsageError(f"With {given[0]}, the file says what the run is. Leave the options of a run out.")
-    if name and not image:
+    if name and not options.image:
         raise click.UsageError("--image is missing. Name the image of the training program.")
     if workdir and manifest:
         raise click.UsageError("--workdir has no effect on a manifest, which states its volumes. Leave it out.")
@@ -125,22 +116,13 @@ def submit(
 
     opening = Opening(context)  # before the rules are loaded
 
-    from pydantic.alias_generators import to_camel
-
     from gke_ai.ops.submit.command import How, submit
     from gke_ai.ops.submit.manifest import read_manifest
-    from gke_ai.ops.submit.request import Options, Request
+    from gke_ai.ops.submit.request import Request
     from gke_ai.ops.submit.workdir import pack
 
-    in_file = {to_camel(key): value for key, value in stated.items()}
-    slice_keys = (tpu, topology, slices)
-    options = (
-        Options(name, image or "", command, in_file, cpu, memory, env, mounts, checkpoints, *slice_keys)
-        if name
-        else None
-    )
     code = pack(workdir.absolute()) if workdir else None
-    request = read_manifest(manifest) if manifest else Request(run_file, options, code)
+    request = read_manifest(manifest) if manifest else Request(run_file, options if name else None, code)
     sys.exit(submit(context, opening, request, How(again, dry_run, detach)))
 
 

@@ -17,7 +17,6 @@ from gke_ai.manifests.job import (
 from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
-from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
 
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
@@ -61,7 +60,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "EXPERIMENT": run.experiment,
         "MODEL_NAME": run.base_model,
         "NEW_MODEL": run.new_model,
-        "MODEL_PATH": model_path(run),
+        "MODEL_PATH": run.checkpoint_path,
         "DATASET_NAME": run.dataset.name,
         "DATASET_LIMIT": str(run.dataset.limit),
         "EPOCHS": str(run.epochs),
@@ -113,4 +112,4 @@ def launch(run: FineTune, rendezvous: str, with_plugin: bool = False) -> str:
     training = " \\\n".join(options) + "\n"
     if with_plugin:
         training = f"source {SETTINGS}\n{training}"
-    return REMOVE_INCOMPLETE_CHECKPOINTS + training if removes_incomplete_checkpoints(run) else training
+    return REMOVE_INCOMPLETE_CHECKPOINTS + training if run.removes_incomplete_checkpoints else training

@@ -15,7 +15,6 @@ from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune, FuseVolume, GpuRun, Multislice, Run, TpuBatch, Workload
-from gke_ai.settings.runs import grace_period, ignores_disruptions
 
 Object = dict[str, Any]
 # https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/
@@ -45,7 +44,7 @@ def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:
 
     https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
-    if not ignores_disruptions(run):
+    if not run.ignores_disruptions:
         return {}
     disrupted = [{"type": "DisruptionTarget", "status": "True"}]
     return {"podFailurePolicy": {"rules": [{"action": action, "onPodConditions": disrupted}]}}
@@ -53,7 +52,7 @@ def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:
 
 def restart_policy(run: Run, otherwise: str) -> str:
     """Restart policy of the pods: `Never` with a pod failure policy, under which the Job replaces pods."""
-    return "Never" if ignores_disruptions(run) else otherwise
+    return "Never" if run.ignores_disruptions else otherwise
 
 
 def queued_annotations(seconds: int | None) -> dict[str, str]:
@@ -102,7 +101,7 @@ def tpu_pod(run: Multislice | TpuBatch, place: Place) -> dict[str, Any]:
     if place.queued_seconds:
         pod["tolerations"] = queued_tolerations(place.queued_seconds)
     pod |= priority_and_account(run)
-    if (grace := grace_period(run)) is not None:
+    if (grace := run.grace_seconds) is not None:
         pod["terminationGracePeriodSeconds"] = grace
     if volumes:
         pod["volumes"] = volumes

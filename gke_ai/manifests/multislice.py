@@ -16,7 +16,6 @@ from gke_ai.manifests.job import (
     tpu_pod,
 )
 from gke_ai.settings.model import Multislice, TrainingRun
-from gke_ai.settings.runs import ignores_disruptions
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
@@ -44,7 +43,7 @@ def ignored_failures(run: Multislice | TrainingRun) -> dict[str, Any]:
 
     https://github.com/kubernetes-sigs/jobset/tree/v0.12.0/keps/262-ConfigurableFailurePolicy
     """
-    if not ignores_disruptions(run):
+    if not run.ignores_disruptions:
         return {}
     rule = {"action": "RestartJobSetAndIgnoreMaxRestarts", "onJobFailureReasons": ["PodFailurePolicy"]}
     return {"rules": [{"name": "disruptions", **rule}]}
@@ -73,7 +72,7 @@ def slice_variables(jobset: str) -> list[dict[str, Any]]:
 def replicated_job(name: str, replicas: int, run: Multislice, place: Place, pool: str | None = None) -> dict[str, Any]:
     """Child Jobs of one template, with a pod on each machine of a slice. `pool` fixes the node pool."""
     pod = tpu_pod(run, place)
-    if ignores_disruptions(run):
+    if run.ignores_disruptions:
         pod["restartPolicy"] = "Never"
     if pool is not None:
         container = pod["containers"][0]

@@ -19,7 +19,7 @@ from gke_ai.manifests.multislice import ignored_failures
 from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
-from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host
+from gke_ai.settings.model.training import WORKERS
 
 CONTAINER = "training"
 
@@ -57,7 +57,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
 def pod_failures(run: TrainingRun) -> dict[str, Any]:
     """The pod failure policy: disruptions, and pods that saved a checkpoint because another pod was disrupted."""
     policy = pod_failure_policy(run, "FailJob")
-    if ignores_disruptions(run):
+    if run.ignores_disruptions:
         saved = {"containerName": CONTAINER, "operator": "In", "values": [checkpoints.EXIT_SAVED]}
         policy["podFailurePolicy"]["rules"].append({"action": "FailJob", "onExitCodes": saved})
     return policy
@@ -90,7 +90,7 @@ def pod(run: TrainingRun, place: Place) -> dict[str, Any]:
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:
     """Variables by which the pods find each other. The first pod keeps its host name when it is replaced."""
-    host, port, pods = f"{pod_host(run, 0)}.{run.object_name}", str(run.rendezvous_port), str(run.pods)
+    host, port, pods = f"{run.pod_host(0)}.{run.object_name}", str(run.rendezvous_port), str(run.pods)
     return {
         "MASTER_ADDR": host,
         "MASTER_PORT": port,
@@ -106,7 +106,7 @@ def rendezvous(run: TrainingRun) -> dict[str, str]:
 
 def checkpoint_variables(run: TrainingRun) -> dict[str, str]:
     """Variables of the checkpoint contract (docs/checkpoints.md). Empty for a run without checkpoints."""
-    folder = checkpoint_folder(run)
+    folder = run.checkpoint_folder
     if run.checkpoints is None or folder is None:
         return {}
     return {

@@ -16,7 +16,6 @@ from gke_ai.components.support.identity import project_number
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.estimates import cold_start
 from gke_ai.settings.resolved import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
-from gke_ai.settings.runs import checkpoint_folder
 from gke_ai_outputs.version import VERSION
 
 
@@ -94,7 +93,7 @@ def export(
 
 def checkpoints_url(run: model.Run) -> str:
     """The directory of a run's checkpoints in Cloud Storage, or an empty text."""
-    folder = checkpoint_folder(run)
+    folder = run.checkpoint_folder
     return "/".join([f"gs://{folder[0]}", *folder[1].parts]) if folder else ""
 
 

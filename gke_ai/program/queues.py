@@ -51,7 +51,7 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,
         manager_replicas=queues.manager_replicas,
-        pods_ready_timeout_seconds=stack.pods_ready_timeout,
+        pods_ready_timeout_seconds=needs.pods_ready_timeout(stack),
         quota_metrics=stack.settings.monitoring is not None,
         reclaim_ended_pods=not stack.spaces,
         kubeconfig=cluster.kubeconfig,

@@ -26,7 +26,7 @@ from gke_ai.program.cluster import in_cluster
 from gke_ai.program.prerequisites import Prerequisites
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import serving
-from gke_ai.settings.resolved import Placed, needs
+from gke_ai.settings.resolved import Placed, monitoring, needs
 
 
 class OfEveryServer(TypedDict):
@@ -55,7 +55,7 @@ def create_server(
     name, key, chips = f"{server.namespace}/{server.name}", placed.section in stack.keyed_servers, placed.accelerators
     shared: OfEveryServer = {
         "node_selector": placed.node_selector,
-        "kubeconfig": cluster.kubeconfig if placed.section in stack.awaited_servers else None,
+        "kubeconfig": cluster.kubeconfig if is_awaited(server.name, stack) else None,
         "autoscaled": placed.max_replicas is not None,
     }
     match server:
@@ -68,6 +68,16 @@ def create_server(
             return TgiServer(name, server, opts, **shared, api_key=key)
         case serving.JetStream():  # requires no key: no gateway can be in front of it
             return JetStreamServer(name, server, opts, **shared, chips=chips)
+
+
+def is_awaited(name: str, stack: ResolvedStack) -> bool:
+    """Whether an update waits for a server: not if the gateway names it, always with weight 0.
+
+    So a rollback from a server that never gets ready ends at once.
+    """
+    routed = (routed for route in stack.routes for routed in route.section.servers)
+    weights = [item.weight for item in routed if item.server == name]
+    return not weights or any(weights)
 
 
 def with_storage_class(
@@ -146,10 +156,10 @@ def create_monitoring(
         project=project,
         cluster=stack.cluster.name,
         queues=bool(stack.cluster_queues) and stack.queues.kueue == "install",
-        servers=stack.monitored_servers,
-        job_namespaces=stack.job_namespaces,
+        servers=monitoring.monitored_servers(stack),
+        job_namespaces=monitoring.job_namespaces(stack),
         jobsets=bool(stack.jobsets),
-        accelerators=stack.has_accelerators,
+        accelerators=monitoring.has_accelerators(stack),
         tpus=needs.has_tpus(stack),
         tenants=[space.section.name for space in stack.spaces],
     )

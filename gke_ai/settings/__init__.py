@@ -13,7 +13,7 @@ from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.problems import BadConfiguration, Problem
 from gke_ai.settings.reading import read, with_project
-from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.resolved import ResolvedStack, needs
 from gke_ai.settings.rules import check
 from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
 from gke_ai.settings.rules.provider import project_problems, region_problems
@@ -92,7 +92,7 @@ def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool)
     if named and token_stated:
         cause = "hfTokenSecret and hfToken are both set, and a Secret holds one token"
         yield Problem(f"{PREFIX}hfTokenSecret", cause, "Remove one of them: pulumi config rm gke-ai:hfToken")
-    needed = stack.token_workloads or stack.unresolved.overlaps(f"{PREFIX}serving")
+    needed = needs.token_workloads(stack) or stack.unresolved.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",

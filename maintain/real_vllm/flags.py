@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from pydantic_core import SchemaValidator
 
-from gke_ai.settings.flags import value_of
+from gke_ai.settings.engine.arguments import value_of
 from maintain.real_vllm import environment, parser
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ LATER: Mapping[str, Mapping[str, object]] = {
 }
 ABOUT = (
     "Written by `python -m maintain.real_vllm.flags`: the flags of `vllm serve`, as its own parser has them. "
-    "kind: how a text becomes a value (gke_ai/settings/flags.py); schema: of pydantic, for the value; "
+    "kind: how a text becomes a value (gke_ai/settings/engine/arguments.py); schema: of pydantic, for the value; "
     "optional: it may be empty or None; takes: how many values, if not one; names: other names; needs, with, unless: "
     "other flags."
 )

@@ -13,6 +13,7 @@ from gke_ai.components import InferencePool, TgiServer, VllmServer
 from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.components.serving import readiness
 from gke_ai.settings.resolved import needs
+from gke_ai.settings.resolved.internet import external_hosts
 from tests.support.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,
@@ -474,7 +475,7 @@ def test_address_is_not_known_in_a_preview() -> None:
 
 def test_endpoint_picker_downloads_from_the_internet() -> None:
     def hosts(config: dict[str, Any]) -> dict[str, str]:
-        return load_stack(config).internet
+        return external_hosts(load_stack(config))
 
     without = example()
     del without["gke-ai:gateway"]

@@ -19,6 +19,7 @@ from gke_ai.components.support.polling import Pauses
 from gke_ai.ops.status.downloads import download_rows
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.resolved import Download
+from gke_ai.settings.resolved.internet import external_hosts
 from programs import fill_bucket, hugging_face
 from tests.support.recorder import (
     PROJECT,
@@ -226,7 +227,7 @@ def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
 def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -> None:
     stack = load_stack(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
     (download,) = stack.downloads
-    assert stack.internet == {"docker.io": download.name, "huggingface.co": download.name}
+    assert external_hosts(stack) == {"docker.io": download.name, "huggingface.co": download.name}
 
 
 def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:

@@ -713,7 +713,7 @@ CODER = "Qwen/Qwen3-Coder-30B-A3B-Instruct"
 
 
 def flags_of(values: Configuration) -> list[str]:
-    return load(values, PROJECT).settings.serving[0].flags
+    return load(values, PROJECT).settings.serving[0].command_line.flags
 
 
 def test_copies_of_the_attention_share_the_gpus_and_the_experts() -> None:

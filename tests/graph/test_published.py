@@ -16,7 +16,6 @@ from gke_ai.ops.runs import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
 from gke_ai.settings.published import Published, place, publish
-from gke_ai.settings.runs import checkpoint_folder
 from tests.support.recorder import PROJECT, Registration, configuration, load_stack, shared_record
 
 SECTIONS = ("training", "batch")
@@ -91,7 +90,7 @@ def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_
             placed, problems = place(own, section, run)
             assert placed
             assert problems == []
-            saved = checkpoint_folder(placed.section)
+            saved = placed.section.checkpoint_folder
             run = objects_of(placed.section, place_of(placed))[-1]
             directory = directories.directory_of(next(templates(run["kind"], run)))
             assert directory == (f"gs://{saved[0]}/{saved[1]}" if saved else "")

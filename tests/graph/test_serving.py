@@ -517,8 +517,9 @@ def test_vllm_lets_open_answers_finish_within_the_grace_period(
     image: str | None, seconds: dict[str, Any], expected: list[str]
 ) -> None:
     server = Vllm(name="s", model="google/gemma-2-2b-it", image=image, **seconds)
-    assert [flag for flag in server.flags if "shutdown" in flag] == expected
+    assert [flag for flag in server.command_line.flags if "shutdown" in flag] == expected
 
 
 def test_tgi_has_no_such_flag() -> None:
-    assert not [flag for flag in Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it").flags if "shutdown" in flag]
+    server = Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it")
+    assert not [flag for flag in server.command_line.flags if "shutdown" in flag]

@@ -15,6 +15,8 @@ from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
 from gke_ai.components.runs import job
 from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
+from gke_ai.settings.model import Multislice, TpuBatch
+from gke_ai.settings.resolved.internet import external_hosts
 from tests.graph.test_components import failed
 from tests.pure.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
 from tests.support.recorder import PROJECT, Record, construct, record, run_program
@@ -64,27 +66,27 @@ def pod(record: Record, index: int = 0) -> dict[str, Any]:
 
 def test_runs_are_kept_off_pools_that_only_look_alike() -> None:
     stack = loaded(slices())
-    three, *_ = stack.multislices
+    three, *_ = stack.of(Multislice)
     # A single-host pool of 8-chip machines has the same labels of accelerator and topology.
     assert three.only_pools == ["one", "two", "three"]
     values = slices()
     del values["tpuPools"][3], values["batch"][0]
     alone = loaded(values)
-    assert alone.multislices[0].only_pools == []
+    assert alone.of(Multislice)[0].only_pools == []
 
 
 def test_only_slices_that_grow_have_their_pool_by_name() -> None:
     fixed, elastic, without = loaded(slices()), loaded(growing()), loaded(on_autopilot())
-    pools = [[run.pool_of_slice for run in stack.multislices] for stack in (fixed, elastic, without)]
+    pools = [[run.pool_of_slice for run in stack.of(Multislice)] for stack in (fixed, elastic, without)]
     assert pools == [[[], [], []], [["one"], ["one", "two"]], [[], [], []]]
 
 
 def test_bound_of_a_queued_run_is_its_own_or_its_pools() -> None:
     stack = loaded(queued())
-    (train,), (batch,) = stack.training_runs, stack.batch_jobs
+    (train,), (batch,) = stack.of(Multislice), stack.of(TpuBatch)
     assert batch.queued_seconds == 3600
     assert train.queued_seconds == 7200
-    assert loaded(slices()).batch_jobs[1].queued_seconds is None
+    assert loaded(slices()).of(TpuBatch)[1].queued_seconds is None
 
 
 def test_name_of_a_run_follows_from_its_content() -> None:
@@ -250,14 +252,14 @@ def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict
 
 def test_sidecar_of_a_run_takes_its_share_of_the_node() -> None:
     stack = loaded(with_bucket())
-    job, without = stack.batch_jobs
+    job, without = stack.of(TpuBatch)
     assert job.node_request["memory"] == 35 * 2**30
     assert "memory" not in without.node_request
 
 
 def test_hugging_face_is_reached_by_a_run_that_reads_the_token() -> None:
-    assert loaded(with_bucket()).internet["huggingface.co"] == "train-3"
-    assert "huggingface.co" not in loaded(slices()).internet
+    assert external_hosts(loaded(with_bucket()))["huggingface.co"] == "train-3"
+    assert "huggingface.co" not in external_hosts(loaded(slices()))
 
 
 def test_new_keys_that_are_not_set_change_no_name() -> None:

@@ -114,7 +114,7 @@ def test_a_server_without_the_flag_reads_the_model_once_per_gpu() -> None:
 def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None:
     def flags(config: dict[str, Any]) -> list[str]:
         (server,) = load_stack(config).servers
-        return [flag for flag in server.section.flags if flag.startswith("--model-loader-extra-config")]
+        return [flag for flag in server.section.command_line.flags if flag.startswith("--model-loader-extra-config")]
 
     assert flags(on_two_gpus()) == ['--model-loader-extra-config={"distributed":true}']
     assert flags(on_two_gpus(image="vllm/vllm-openai:v0.20.1")) == []

@@ -12,8 +12,8 @@ import pytest
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
-from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
-from gke_ai.settings.resolved import Quota
+from gke_ai.settings.model import FineTune, Flavor, FlavorQuota, GpuPool, Queues, Section
+from gke_ai.settings.resolved import Quota, needs
 from gke_ai.settings.resolved.queues import flavors_of
 from tests.pure.test_bad_configuration import SECOND_POOL, on_autopilot
 from tests.support.mistakes import PROJECT, good, problems_of
@@ -31,7 +31,7 @@ def with_second_pool() -> dict[str, Any]:
 
 def test_project_stands_in_every_text() -> None:
     settings = loaded(good())
-    assert settings.settings.buckets[0].name == settings.fine_tunes[0].volume.bucket == "models-my-project"
+    assert settings.settings.buckets[0].name == settings.of(FineTune)[0].section.volume.bucket == "models-my-project"
 
 
 def test_numbers_are_taken_for_quantities() -> None:
@@ -258,13 +258,13 @@ def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
 
 def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:
     values = good()
-    assert loaded(values).pods_ready_timeout == 3600
+    assert needs.pods_ready_timeout(loaded(values)) == 3600
     values["serving"][0]["readyTimeoutSeconds"] = 7200
-    assert loaded(values).pods_ready_timeout == 7200
+    assert needs.pods_ready_timeout(loaded(values)) == 7200
     del values["serving"][0]["queue"]
-    assert loaded(values).pods_ready_timeout == 3600, "Kueue does not look at a server outside its queues"
+    assert needs.pods_ready_timeout(loaded(values)) == 3600, "Kueue does not look at a server outside its queues"
     values["queues"]["podsReadyTimeoutSeconds"] = 900
-    assert loaded(values).pods_ready_timeout == 900
+    assert needs.pods_ready_timeout(loaded(values)) == 900
 
 
 def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
@@ -272,9 +272,9 @@ def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
     pool = values["gpuPools"][0]
     del pool["nodesPerZone"]
     pool |= {"autoscaling": {"maxNodes": 3}, "capacity": {"mode": "flexStart"}}
-    assert loaded(values).pods_ready_timeout == 0
+    assert needs.pods_ready_timeout(loaded(values)) == 0
     pool["capacity"] = {"mode": "spot"}
-    assert loaded(values).pods_ready_timeout == 3600
+    assert needs.pods_ready_timeout(loaded(values)) == 3600
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

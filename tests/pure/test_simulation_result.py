@@ -29,7 +29,7 @@ from gke_ai.forecast.result.simulation import (
     read,
 )
 from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference
-from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, placed
+from gke_ai.forecast.simulate.command import ConfiguredQueues, Options, check, names_of, next_step, notes
 from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import day
@@ -491,6 +491,7 @@ class TestCommand:
 
 def test_a_configuration_with_topology_says_what_differs_on_google_cloud() -> None:
     with_topology, without = Queues(load(base("topology"), PROJECT)), configuration({"one": {"gpus": 4}})
-    files = [Path("Pulumi.prod.yaml"), Path("Pulumi.dev.yaml")]
-    (note,) = placed(files, [with_topology, without])
+    files = {"Pulumi.prod.yaml": with_topology, "Pulumi.dev.yaml": without}
+    configurations = [ConfiguredQueues(name, Path(name), queues) for name, queues in files.items()]
+    (note,) = notes(configurations, Options().begin, {name: [] for name in files})
     assert note.startswith("Pulumi.prod.yaml has flavors with topology (b200). Kueue places runs in simulated blocks")

@@ -31,8 +31,9 @@ from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import notes_of, problems_of, read_manifest
 from gke_ai.ops.submit.member import SUBMITTED, Member, marked
+from gke_ai.ops.submit.options import Options
 from gke_ai.ops.submit.refused import REFUSED
-from gke_ai.ops.submit.request import Options, Request
+from gke_ai.ops.submit.request import Request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.published import Published, place
 from gke_ai.terminal import Stop
@@ -69,7 +70,8 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
         "first",
         "i:1",
         ("python", "train.py"),
-        {"gpusPerPod": 2, "maxRestarts": 0},
+        gpus_per_pod=2,
+        max_restarts=0,
         cpu="4",
         env=("A=b=c",),
         mounts=("gs://data;/data;ro",),
@@ -96,7 +98,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
             "pool": "gpus",
         },
     )
-    _, stated = Request(options=Options("x", "i", (), {"accelerator": "nvidia-l4", "queue": "q"})).run(PUBLISHED, "a")
+    _, stated = Request(options=Options("x", "i", accelerator="nvidia-l4", queue="q")).run(PUBLISHED, "a")
     assert ("pool" in stated, stated["queue"]) == (False, "q")
     assert "queue" not in Request(options=Options("x", "i")).run(None, "team-a")[1]
 
@@ -105,14 +107,14 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
     ("options", "section", "keys"),
     [
         (Options("x", "i", tpu="v6e", topology="2x4"), "batch", {"tpu": {"version": "v6e", "topology": "2x4"}}),
-        (Options("x", "i", keys={"pool": "slice"}), "batch", {"pool": "slice"}),
+        (Options("x", "i", pool="slice"), "batch", {"pool": "slice"}),
         (
             Options("x", "i", tpu="v5e", topology="4x4", slices=2),
             "training",
             {"kind": "multislice", "slices": 2, "tpu": {"version": "v5e", "topology": "4x4"}},
         ),
         (
-            Options("x", "i", keys={"pool": "slice"}, slices=1),
+            Options("x", "i", pool="slice", slices=1),
             "training",
             {"kind": "multislice", "slices": 1, "pools": ["slice"]},
         ),
@@ -130,10 +132,10 @@ def test_options_of_slices_make_a_run_on_tpus(options: Options, section: str, ke
         (Options("x", "i", tpu="v6e", topology="9x9"), "--topology"),
         (Options("x", "i", tpu="v9", topology="2x2"), "--tpu"),
         (Options("x", "i", topology="2x2"), "--tpu"),
-        (Options("x", "i", tpu="v6e", topology="2x4", keys={"gpusPerPod": 1}), "--gpus"),
+        (Options("x", "i", tpu="v6e", topology="2x4", gpus_per_pod=1), "--gpus"),
         (Options("x", "i", tpu="v6e", topology="2x4", checkpoints="b"), "--checkpoints"),
         (Options("x", "i", slices=0, tpu="v6e", topology="4x4"), "--num-slices"),
-        (Options("x", "i", slices=1, tpu="v6e", topology="2x4", keys={"pods": 2}), "--pods"),
+        (Options("x", "i", slices=1, tpu="v6e", topology="2x4", pods=2), "--pods"),
     ],
 )
 def test_a_wrong_option_of_a_run_on_tpus_is_named(options: Options, option: str) -> None:

@@ -12,7 +12,7 @@ from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.vllm import LORA_FLAGS
 from gke_ai.catalog.tables import table
-from gke_ai.settings.flags import flags_of, read
+from gke_ai.settings.engine.arguments import flags_of, read
 from tests.support.repository import ROOT
 
 ROWS = yaml.safe_load((ROOT / "tests" / "data" / "vllm_arguments.yaml").read_text())

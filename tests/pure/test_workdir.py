@@ -17,7 +17,8 @@ from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit import workdir
 from gke_ai.ops.submit.ignored import read_rules
 from gke_ai.ops.submit.member import SUBMITTED
-from gke_ai.ops.submit.request import Options, Request
+from gke_ai.ops.submit.options import Options
+from gke_ai.ops.submit.request import Request
 from gke_ai.ops.submit.workdir import LABEL, MAX_BYTES, PATH, Code, pack
 from gke_ai.settings.published import place
 from tests.support.repository import ROOT
@@ -47,10 +48,12 @@ def spec_of(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def objects(code: Code | None, **keys: Any) -> list[dict[str, Any]]:
-    """The objects of a run from options."""
-    stated = {"accelerator": "nvidia-l4", "queue": "lq", **keys}
-    request = Request(options=Options("first", "i:1", ("python", "train.py"), stated, "4", "8Gi"), code=code)
-    placed, problems = place(None, *request.run(None, "team-a"))
+    """The objects of a run from options, with further keys."""
+    options = Options(
+        *("first", "i:1", ("python", "train.py")), accelerator="nvidia-l4", queue="lq", cpu="4", memory="8Gi"
+    )
+    section, item = Request(options=options, code=code).run(None, "team-a")
+    placed, problems = place(None, section, {**item, **keys})
     assert placed, problems
     assert not problems
     made = objects_of(placed.section, place_of(placed))

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from typing import TypeVar
 
 from gke_ai.catalog.machines.capacity import title_of
 from gke_ai.forecast.outcome.reasons import why_evicted
-from gke_ai.forecast.result.forecast import Accelerators, Forecast, Wait
+from gke_ai.forecast.result.forecast import (
+    Accelerators,
+    End,
+    Eviction,
+    Forecast,
+    Interruption,
+    Nodes,
+    OverQuota,
+    Server,
+    Start,
+    Wait,
+)
 from gke_ai.formats.sentences import plural
 from gke_ai.kube.blocks import block_rows
 from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.prices import Prices
 
+Item = TypeVar("Item")
 Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]
 # With more waits, the table lists only those that the change causes.
@@ -24,100 +37,84 @@ PASSES = "none: passes the queue"
 OUT = "out at the end"
 
 
+# The columns of a table, each with its text for an item.
+_EVICTED: Mapping[str, Callable[[Eviction], str]] = {
+    "workload": lambda item: named(item.workload, item.count),
+    "queue": lambda item: item.queue,
+    "priority": lambda item: str(item.priority),
+    "flavor": lambda item: item.flavor,
+    "after": lambda item: clock(item.seconds),
+    "why": lambda item: why_evicted(item.reason, item.cause, item.preemptor),
+}
+_STARTED: Mapping[str, Callable[[Start], str]] = {
+    "workload": lambda item: named(item.workload, item.count),
+    "queue": lambda item: item.queue or PASSES,
+    "priority": lambda item: str(item.priority),
+    "flavor": lambda item: item.flavor,
+    "after": lambda item: clock(item.seconds),
+    "waited": lambda item: clock(item.waited),
+}
+_OVER_QUOTA: Mapping[str, Callable[[OverQuota], str]] = {
+    "cluster queues": lambda item: item.queues,
+    "flavor": lambda item: item.flavor,
+    "resource": lambda item: item.resource,
+    "since": lambda item: "before the change" if item.before else "the change",
+    "used": lambda item: item.used,
+    "quota": lambda item: item.quota,
+}
+_ENDED: Mapping[str, Callable[[End], str]] = {
+    "workload": lambda item: named(item.workload, item.count),
+    "how": lambda item: item.how,
+    "after": lambda item: clock(item.seconds),
+}
+_INTERRUPTED: Mapping[str, Callable[[Interruption], str]] = {
+    "workload": lambda item: str(item.workload),
+    "pods": lambda item: str(item.pods),
+    "times": lambda item: str(item.times),
+    "first after": lambda item: clock(item.seconds),
+    "for": lambda item: OUT if item.missing else clock(item.lasted),
+    "why": lambda item: item.cause,
+}
+_SERVERS: Mapping[str, Callable[[Server], str]] = {
+    "server": lambda item: item.name,
+    "queue": lambda item: item.queue,
+    "replicas": lambda item: _moved(item.wanted_before, item.wanted_after),
+    "ready": lambda item: _moved(item.ready_before, item.ready_after),
+    "fewest ready": lambda item: str(item.fewest),
+    "for": lambda item: OUT if item.is_degraded and item.is_out else clock(item.below) if item.below else "–",
+}
+_NODES: Mapping[str, Callable[[Nodes], str]] = {
+    "pool": lambda item: item.pool,
+    "machine": lambda item: item.machine,
+    "capacity": lambda item: title_of(item.capacity),
+    "before": lambda item: str(item.before),
+    "come": lambda item: str(item.came),
+    "go": lambda item: str(item.went),
+    "after": lambda item: str(item.after),
+}
+
+
 def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]:
     """Returns the tables that have rows: title, columns and rows."""
+    waits, blocks = list(_waits(shown_waits(forecast))), list(_blocks(forecast))
+    nodes = [item for item in forecast.nodes if item.came or item.went or item.accelerator]
     all_tables: list[TableParts] = [
-        (
-            "Evicted",
-            ("workload", "queue", "priority", "flavor", "after", "why"),
-            [
-                (
-                    named(e.workload, e.count),
-                    e.queue,
-                    str(e.priority),
-                    e.flavor,
-                    clock(e.seconds),
-                    why_evicted(e.reason, e.cause, e.preemptor),
-                )
-                for e in forecast.evictions
-            ],
-        ),
-        (
-            "Started",
-            ("workload", "queue", "priority", "flavor", "after", "waited"),
-            [
-                (
-                    named(s.workload, s.count),
-                    s.queue or PASSES,
-                    str(s.priority),
-                    s.flavor,
-                    clock(s.seconds),
-                    clock(s.waited),
-                )
-                for s in forecast.starts
-            ],
-        ),
-        (
-            "Waiting at the end",
-            ("workload", "queue", "priority", "since", "waits for"),
-            list(_waits(shown_waits(forecast))),
-        ),
-        (
-            "Over quota at the end",
-            ("cluster queues", "flavor", "resource", "since", "used", "quota"),
-            [
-                (q.queues, q.flavor, q.resource, "before the change" if q.before else "the change", q.used, q.quota)
-                for q in forecast.over_quota
-            ],
-        ),
-        (
-            "Ended",
-            ("workload", "how", "after"),
-            [(named(e.workload, e.count), e.how, clock(e.seconds)) for e in forecast.ends],
-        ),
-        (
-            "Interrupted",
-            ("workload", "pods", "times", "first after", "for", "why"),
-            [
-                (
-                    str(i.workload),
-                    str(i.pods),
-                    str(i.times),
-                    clock(i.seconds),
-                    OUT if i.missing else clock(i.lasted),
-                    i.cause,
-                )
-                for i in forecast.interruptions
-            ],
-        ),
-        (
-            "Servers",
-            ("server", "queue", "replicas", "ready", "fewest ready", "for"),
-            [
-                (
-                    s.name,
-                    s.queue,
-                    _moved(s.wanted_before, s.wanted_after),
-                    _moved(s.ready_before, s.ready_after),
-                    str(s.fewest),
-                    OUT if s.is_degraded and s.is_out else clock(s.below) if s.below else "–",
-                )
-                for s in forecast.servers
-            ],
-        ),
-        (
-            "Nodes",
-            ("pool", "machine", "capacity", "before", "come", "go", "after"),
-            [
-                (n.pool, n.machine, title_of(n.capacity), *map(str, (n.before, n.came, n.went, n.after)))
-                for n in forecast.nodes
-                if n.came or n.went or n.accelerator
-            ],
-        ),
-        ("Blocks", ("block", "before", "pods before", "after", "pods after"), list(_blocks(forecast))),
+        _table("Evicted", _EVICTED, forecast.evictions),
+        _table("Started", _STARTED, forecast.starts),
+        ("Waiting at the end", ("workload", "queue", "priority", "since", "waits for"), waits),
+        _table("Over quota at the end", _OVER_QUOTA, forecast.over_quota),
+        _table("Ended", _ENDED, forecast.ends),
+        _table("Interrupted", _INTERRUPTED, forecast.interruptions),
+        _table("Servers", _SERVERS, forecast.servers),
+        _table("Nodes", _NODES, nodes),
+        ("Blocks", ("block", "before", "pods before", "after", "pods after"), blocks),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
     ]
     return [(title, columns, rows) for title, columns, rows in all_tables if rows]
+
+
+def _table(title: str, columns: Mapping[str, Callable[[Item], str]], items: Sequence[Item]) -> TableParts:
+    return title, tuple(columns), [tuple(text(item) for text in columns.values()) for item in items]
 
 
 def _blocks(forecast: Forecast) -> Iterator[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -82,41 +82,42 @@ class Options:
         return Stack(self.stack, self.config).file
 
 
+@dataclass(frozen=True)
+class ConfiguredQueues:
+    """The queues of a configuration, with a short name for it."""
+
+    name: str
+    file: Path
+    queues: Queues
+
+
 def simulate(options: Options) -> None:
     """Replays the traces with each configuration, and prints and writes the result."""
     files = [options.file, *options.compare]
     if len(files) > MAX_CONFIGURATIONS or len({*files}) < len(files):
         raise Stop(f"--compare: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
-    read_prices(options.prices)  # stops before minutes pass if it is invalid
-    queues = [queues_of(file) for file in files]
-    seeds = range(options.seed, options.seed + options.seeds)
-    traces = [read(options.trace)] * len(seeds) if options.trace else [generated(queues[0], options, s) for s in seeds]
-    for file, of_file in zip(files, queues, strict=True):
+    prices = read_prices(options.prices)  # stops before minutes pass if it is invalid
+    names = names_of(files)
+    configurations = [ConfiguredQueues(name, file, queues_of(file)) for name, file in zip(names, files, strict=True)]
+    first, seeds = configurations[0].queues, range(options.seed, options.seed + options.seeds)
+    traces = [read(options.trace)] * len(seeds) if options.trace else [generated(first, options, s) for s in seeds]
+    for own in configurations:
         for trace in traces:
-            check(file, of_file, trace)
+            check(own.file, own.queues, trace)
     stop_at_signals("simulation")
     begun = time.monotonic()
-    replays = []
-    for name, of_file in zip(names_of(files), queues, strict=True):
-        part = f" with {name}" if len(files) > 1 else ""
-        work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
-        replays.append([replayed(of_file, *day, options.begin) for day in zip(traces, seeds, work, strict=True)])
+    replays = {own.name: replays_of(own, len(files) > 1, traces, seeds, options.begin) for own in configurations}
     # The days of a seed have the same length, because nodes are paid for until the end.
-    ends = [max(end_of(of_day.replay.runs) for of_day in of_seed) for of_seed in zip(*replays, strict=True)]
-    prices = with_google(read_prices(options.prices), queues[0].stack.measured)
+    ends = [max(end_of(of_day.replay.runs) for of_day in of_seed) for of_seed in zip(*replays.values(), strict=True)]
+    prices = with_google(prices, first.stack.measured)
     sides = [
-        Side(name, of_file, [day_of(of_file, of_day, end, prices) for of_day, end in zip(of_side, ends, strict=True)])
-        for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
+        Side(own.name, own.queues, [day_of(own.queues, *day, prices) for day in zip(days, ends, strict=True)])
+        for own, days in zip(configurations, replays.values(), strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
-    runs = [[run for of_day in of_side for run in of_day.replay.runs] for of_side in replays]
-    result = simulation(options.stack, source, seeds, sides, [*NOTES, *notes(files, queues, options.begin, runs)])
-    picture = options.picture or state("reports", f"{options.stack}-simulation.svg")
-    written_files = {picture: simulation_picture.drawn(result)}
-    firsts = zip(names_of(files), (of_side[0] for of_side in replays), strict=True)
-    if in_blocks := [blocks.fullest(name, first.nodes, first.replay.runs) for name, first in firsts if first.nodes]:
-        file = options.blocks or state("reports", f"{options.stack}-simulation-blocks.svg")
-        written_files[file] = blocks.picture(options.stack, in_blocks)
+    runs = {name: [run for of_day in days for run in of_day.replay.runs] for name, days in replays.items()}
+    result = simulation(options.stack, source, seeds, sides, [*NOTES, *notes(configurations, options.begin, runs)])
+    written_files = pictures(options, result, {name: days[0] for name, days in replays.items()})
     if options.json:
         written_files[options.json] = result.written(written_days(sides, seeds))
     show(result, time.monotonic() - begun)
@@ -124,25 +125,32 @@ def simulate(options: Options) -> None:
     print(f"Next: {next_step(options)}")
 
 
+def replays_of(
+    configuration: ConfiguredQueues,
+    is_compared: bool,
+    traces: Sequence[tuple[Submission, ...]],
+    seeds: Sequence[int],
+    begin: datetime,
+) -> list[Replayed]:
+    """Replays a day for each seed with a configuration."""
+    part = f" with {configuration.name}" if is_compared else ""
+    work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
+    return [replayed(configuration.queues, *day, begin) for day in zip(traces, seeds, work, strict=True)]
+
+
+def pictures(options: Options, result: Simulation, firsts: Mapping[str, Replayed]) -> dict[Path, str]:
+    """Returns the pictures by their files: the queues, and the blocks of the first day if Kueue places runs there."""
+    drawn = {options.picture or state("reports", f"{options.stack}-simulation.svg"): simulation_picture.drawn(result)}
+    if in_blocks := [blocks.fullest(name, day.nodes, day.replay.runs) for name, day in firsts.items() if day.nodes]:
+        file = options.blocks or state("reports", f"{options.stack}-simulation-blocks.svg")
+        drawn[file] = blocks.picture(options.stack, in_blocks)
+    return drawn
+
+
 def names_of(files: list[Path]) -> list[str]:
     """Returns a short name for each file: its own name, or its path if another file has the same name."""
     names = [file.name for file in files]
     return [file.name if names.count(file.name) == 1 else str(file) for file in files]
-
-
-def other_versions(files: list[Path], queues: list[Queues]) -> list[str]:
-    """Returns a note for each configuration that installs another version of Kueue than the one that decides here."""
-    return [
-        f"{name} installs Kueue {version}. Kueue {KUEUE_VERSION} has decided here."
-        for name, of_file in zip(names_of(files), queues, strict=True)
-        if (version := of_file.stack.queues.kueue_version or KUEUE_VERSION) != KUEUE_VERSION
-    ]
-
-
-def placed(files: list[Path], queues: list[Queues]) -> list[str]:
-    """Returns a note for each configuration whose runs Kueue places by topology."""
-    named = zip(names_of(files), queues, strict=True)
-    return [note for name, of_file in named for note in blocks.notes(name, of_file.stack)]
 
 
 def reservation_ends(name: str, queues: Queues, begin: datetime, runs: Sequence[Run]) -> Iterator[str]:
@@ -158,11 +166,17 @@ def reservation_ends(name: str, queues: Queues, begin: datetime, runs: Sequence[
         yield f"{name}: of {len(runs)} runs, {waiting} have quota at the end, and wait for nodes that do not come."
 
 
-def notes(files: list[Path], queues: list[Queues], begin: datetime, runs: Sequence[Sequence[Run]]) -> list[str]:
-    """Returns what a reader has to know about the configurations of a simulation, and about the runs with each."""
-    sides = zip(names_of(files), queues, runs, strict=True)
-    ended = [text for name, of_file, of_runs in sides for text in reservation_ends(name, of_file, begin, of_runs)]
-    return [*other_versions(files, queues), *placed(files, queues), *ended]
+def notes(
+    configurations: Sequence[ConfiguredQueues], begin: datetime, runs: Mapping[str, Sequence[Run]]
+) -> Iterator[str]:
+    """Yields what a reader has to know about the configurations of a simulation, and about the runs with each."""
+    for own in configurations:
+        if (version := own.queues.stack.queues.kueue_version or KUEUE_VERSION) != KUEUE_VERSION:
+            yield f"{own.name} installs Kueue {version}. Kueue {KUEUE_VERSION} has decided here."
+    for own in configurations:
+        yield from blocks.notes(own.name, own.queues.stack)
+    for own in configurations:
+        yield from reservation_ends(own.name, own.queues, begin, runs[own.name])
 
 
 def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:

@@ -16,6 +16,7 @@ from gke_ai.kube.existing import refusals
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
+from gke_ai.settings.resolved.internet import external_hosts
 from gke_ai.settings.resolved.needs import cluster_features, of_cluster, reads_registry
 from gke_ai.terminal import Stop
 
@@ -237,7 +238,7 @@ class ClusterChecks(Visit):
 
     def nat(self) -> Iterator[Finding]:
         """Private nodes in an existing network have Cloud NAT, if pods need the Internet."""
-        cluster, needed = self.settings.cluster, self.resolved.internet
+        cluster, needed = self.settings.cluster, external_hosts(self.resolved)
         if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
             return
         host, name = self._host_and_name(cluster.network or DEFAULT_NETWORK)

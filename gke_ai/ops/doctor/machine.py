@@ -11,6 +11,7 @@ from gke_ai.catalog.machines import features
 from gke_ai.ops.doctor.requests import NOT_FOUND
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
 from gke_ai.settings.estimates import model_memory, tight_models
+from gke_ai.settings.resolved.needs import token_workloads
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 
@@ -65,7 +66,7 @@ class MachineChecks(Visit):
 
     def hugging_face(self) -> Iterator[Finding]:
         """There is a Hugging Face token if workloads download models with one."""
-        if self.resolved.token_workloads and not self.token_given and self.settings.hf_token_secret is None:
+        if token_workloads(self.resolved) and not self.token_given and self.settings.hf_token_secret is None:
             text = "there is no Hugging Face token, and servers and runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
 

@@ -31,7 +31,8 @@ from gke_ai.ops.submit.checks import Checked, check
 from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of
 from gke_ai.ops.submit.follow import follow
 from gke_ai.ops.submit.member import SUBMITTED, Member, title
-from gke_ai.ops.submit.request import Options, Request
+from gke_ai.ops.submit.options import Options
+from gke_ai.ops.submit.request import Request
 from gke_ai.ops.submit.workdir import pack
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.settings.model import Pool
@@ -205,10 +206,19 @@ def places(api: ApiClient, pool: str) -> Iterator[tuple[str, str, Published]]:
 def request_of(test: Measurement, queue: str, pool: Pool) -> Request:
     """The run of the test: a pod with all GPUs of its node, on each node."""
     gpus = pool.accelerators_per_node
-    keys = {"queue": queue, "pool": test.pool, "pods": test.nodes, "gpusPerPod": gpus, "maxRestarts": 0}
-    name = f"bandwidth-{test.pool}"[:40].rstrip("-")
-    memory = f"{MEMORY_GIB * gpus}Gi"
-    options = Options(name, test.image, COMMAND, keys, cpu=str(CPUS * gpus), memory=memory, env=VARIABLES)
+    options = Options(
+        f"bandwidth-{test.pool}"[:40].rstrip("-"),
+        test.image,
+        COMMAND,
+        pods=test.nodes,
+        gpus_per_pod=gpus,
+        queue=queue,
+        pool=test.pool,
+        cpu=str(CPUS * gpus),
+        memory=f"{MEMORY_GIB * gpus}Gi",
+        env=VARIABLES,
+        max_restarts=0,
+    )
     return Request(options=options, code=pack(PROGRAM))
 
 

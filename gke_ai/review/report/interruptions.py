@@ -74,43 +74,43 @@ def of_cluster(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
 
 def of_pool(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of a pool and of the workloads on its nodes."""
-    name = change.resource.name
-    on_it = [
-        workload
-        for workload in workloads(plan.before)
-        if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
-    ]
-    running = f" Workloads on it: {workload_names(on_it)}." if on_it else " No server or run of this stack uses it."
-    sides = (side.inputs if side else {} for side in (change.before, change.after))
-    if change.operation == REPLACE and (key := lost_network(*sides)):
-        running += f" It loses its network: {without_network(key)}"
-    if change.operation == REPLACE and change.create_before_delete:
-        text = f"Node pool {name} is replaced{because(change)}: Pulumi creates the new pool first. Pods move to it as "
-        text += "their disruption budgets allow. Runs and servers with one replica restart there. You pay for both "
-        text += "pools meanwhile."
-        yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
-    elif change.operation == REPLACE:
-        text = (
-            f"Node pool {name} is replaced{because(change)}: Pulumi deletes the old pool first. Its pods stop and wait"
-        )
-        yield Interruption(OUTAGE if on_it else NOTE, f"{text} until the new pool has nodes.{running}")
+    name, urn = change.resource.name, change.resource.urn
+    users = [item for item in workloads(plan.before) if urn in {pool.urn for pool in pools_of(item, plan.before)}]
+    running = f" Workloads on it: {workload_names(users)}." if users else " No server or run of this stack uses it."
+    if change.operation == REPLACE:
+        yield of_replaced_pool(change, bool(users), running)
     elif change.operation == DELETE:
-        yield Interruption(OUTAGE if on_it else NOTE, f"Node pool {name} is deleted with its nodes.{running}")
+        yield Interruption(OUTAGE if users else NOTE, f"Node pool {name} is deleted with its nodes.{running}")
     elif change.operation == UPDATE and change.before and change.after:
-        was, now = (node_bounds(side.inputs).maximum for side in (change.before, change.after))
-        if now < was:
-            text = f"The maximum size of node pool {name} shrinks from {was} to {now} nodes. Pods move."
+        for text in changes_of_pool(change, change.before.inputs, change.after.inputs):
             yield Interruption(WORK, f"{text}{running}")
-        zones = (side.inputs.get("nodeLocations") for side in (change.before, change.after))
-        before, after = (set(names) if isinstance(names, list) else None for names in zones)
-        if before and after and (lost := sorted(before - after)):
-            yield Interruption(
-                WORK, f"Node pool {name} leaves {', '.join(lost)}. GKE deletes its nodes there, and pods move.{running}"
-            )
-        nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
-        if nodes:
-            text = f"Node pool {name} changes its nodes ({', '.join(nodes)}). GKE may recreate them one by one."
-            yield Interruption(WORK, f"{text}{running}")
+
+
+def of_replaced_pool(change: Change, is_used: bool, running: str) -> Interruption:
+    """The interruption by a pool that is replaced."""
+    text = f"Node pool {change.resource.name} is replaced{because(change)}: Pulumi "
+    if key := lost_network(*(side.inputs if side else {} for side in (change.before, change.after))):
+        running += f" It loses its network: {without_network(key)}"
+    if change.create_before_delete:
+        text += "creates the new pool first. Pods move to it as their disruption budgets allow. Runs and servers with "
+        text += "one replica restart there. You pay for both pools meanwhile."
+        return Interruption(WORK if is_used else NOTE, f"{text}{running}")
+    text += "deletes the old pool first. Its pods stop and wait until the new pool has nodes."
+    return Interruption(OUTAGE if is_used else NOTE, f"{text}{running}")
+
+
+def changes_of_pool(change: Change, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the changes of a pool that move pods."""
+    name = change.resource.name
+    was, now = node_bounds(before).maximum, node_bounds(after).maximum
+    if now < was:
+        yield f"The maximum size of node pool {name} shrinks from {was} to {now} nodes. Pods move."
+    zones, left = before.get("nodeLocations"), after.get("nodeLocations")
+    if isinstance(zones, list) and isinstance(left, list) and left and (lost := sorted(set(zones) - set(left))):
+        yield f"Node pool {name} leaves {', '.join(lost)}. GKE deletes its nodes there, and pods move."
+    paths = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
+    if paths:
+        yield f"Node pool {name} changes its nodes ({', '.join(paths)}). GKE may recreate them one by one."
 
 
 def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:

@@ -30,6 +30,7 @@ from gke_ai.catalog.machines.gpus import GPU_TYPES
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.quantities import GI
 from gke_ai.settings.model import AnyServer, Server
+from gke_ai.settings.model.lora import reserved_rank
 from gke_ai.settings.resolved import Placed
 
 # Start of each warning about an unchecked model. The report finds the warnings by it.
@@ -267,7 +268,7 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
         return size
     if not use.sliding_windows or (model.chunked and not use.chunked_windows):
         model = replace(model, sliding_window=None)
-    arguments = server.further_arguments
+    arguments = server.reading.values
     utilization, tokens = float(arguments.get(use.utilization_flag, use.utilization)), server.max_length
     if tokens is None:
         tokens = (model.default_length or model.context_length) if use.without_length == "context" else 0
@@ -285,7 +286,7 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
         batch_tokens=int(batch) if batch.isdigit() else None,
         expert_parallel=use.expert_parallel_flag in arguments,
         adapter_slots=server.adapter_slots,
-        adapter_rank=server.adapter_rank,
+        adapter_rank=reserved_rank(server.adapters),
         ranks=server.data_ranks,
         requests=int(requests) if requests.isdigit() else None,
         run=_run(server) if use.profiles else None,
@@ -294,7 +295,7 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
 
 def _run(server: Server) -> Run:
     """How vLLM on GPUs runs the server's model, except for what depends on the GPU."""
-    stated = server.further_arguments
+    stated = server.reading.values
     return Run(
         gpus=1,
         batch=0,
@@ -312,7 +313,7 @@ def _run(server: Server) -> Run:
 
 def _limits_images(server: Server) -> bool:
     """Whether requests may have no image."""
-    return bool(_NO_IMAGES.search(server.further_arguments.get("limit-mm-per-prompt", "")))
+    return bool(_NO_IMAGES.search(server.reading.values.get("limit-mm-per-prompt", "")))
 
 
 def _changes(server: Server, use: MemoryUse) -> Iterator[Unchecked]:
@@ -320,9 +321,9 @@ def _changes(server: Server, use: MemoryUse) -> Iterator[Unchecked]:
     for name in server.env:
         if name in use.changed_by:
             yield _changed(server.at(f"env.{name}"), name)
-    for name, value in server.further_arguments.items():
+    for name, value in server.reading.values.items():
         if name in use.changed_by or (name == use.utilization_flag and not _is_number(value)):
-            yield _changed(server.at("arguments"), server.argument_name(name))
+            yield _changed(server.at("arguments"), f"{server.reading.dashes}{name}")
 
 
 def _is_number(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import Field
@@ -38,3 +39,23 @@ class LoraAdapter(Section):
         if self.of_bucket:
             return cache.mounted(self.source.removeprefix(f"gs://{cache.bucket}/").rstrip("/"))
         return cache.location(self.source, self.revision)
+
+
+def reserved_rank(adapters: Sequence[LoraAdapter]) -> int:
+    """The rank for which a server with these adapters reserves memory."""
+    largest = max((adapter.rank for adapter in adapters), default=0)
+    return next(rank for rank in LORA_RANKS if rank >= largest) if largest else 0
+
+
+def adapter_flags(adapters: Sequence[LoraAdapter], slots: int, cache: ModelCache | None) -> list[str]:
+    """Flags of vLLM for adapters, with memory for `slots` of them on each accelerator."""
+    if not adapters:
+        return []
+    return [
+        *("--lora-modules", *(f"{adapter.name}={adapter.location(cache)}" for adapter in adapters)),
+        "--enable-lora",
+        f"--max-lora-rank={reserved_rank(adapters)}",
+        f"--max-loras={slots}",
+        # All of them stay in the memory of the machine.
+        f"--max-cpu-loras={len(adapters)}",
+    ]

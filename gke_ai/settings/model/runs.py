@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -21,6 +22,8 @@ from gke_ai.settings.model.workloads import SingleSliceWorkload, TokenSecret, Tp
 
 # Failures per pod that a Job of several pods tolerates.
 FAILURES_PER_POD = 4
+# Folder of the checkpoints of a run with a fixed name, below the mount path, as in its source document.
+_FIXED_FOLDER = "model-gemma2/experiment"
 
 
 class Dataset(Section):
@@ -94,6 +97,34 @@ class FineTune(GpuRun):
     @cached_property
     def suffix(self) -> str:
         return "" if self.fixed_name else hash_suffix(self)
+
+    @property
+    def ignores_disruptions(self) -> bool:
+        """Whether disruptions do not count as failures. A run with a fixed name keeps its original behavior."""
+        return not self.fixed_name if self.ignore_disruptions is None else self.ignore_disruptions
+
+    @property
+    def grace_seconds(self) -> int:
+        """Grace period of the pods."""
+        return self.termination_grace_period_seconds
+
+    @property
+    def removes_incomplete_checkpoints(self) -> bool:
+        """Whether it deletes incomplete checkpoints at its start. A run with a fixed name keeps its behavior."""
+        stated = self.remove_incomplete_checkpoints
+        return not self.fixed_name if stated is None else stated
+
+    @property
+    def checkpoint_path(self) -> str:
+        """The folder of its checkpoints in the container. Default: one of its own."""
+        default = _FIXED_FOLDER if self.fixed_name else self.object_name
+        return self.model_path or str(PurePosixPath(self.volume.mount_path) / default)
+
+    @property
+    def checkpoint_folder(self) -> tuple[str, PurePosixPath] | None:
+        """Bucket and folder of its checkpoints; None if they are not in its bucket."""
+        mount, folder = PurePosixPath(self.volume.mount_path), PurePosixPath(self.checkpoint_path)
+        return (self.volume.bucket, folder.relative_to(mount)) if folder.is_relative_to(mount) else None
 
     @property
     def bucket_volume(self) -> FuseVolume | None:
@@ -175,6 +206,21 @@ class TpuRun(TpuWorkload):
     @cached_property
     def suffix(self) -> str:
         return "" if self.fixed_name else hash_suffix(self)
+
+    @property
+    def ignores_disruptions(self) -> bool:
+        """Whether disruptions do not count as failures. A run with a fixed name keeps its original behavior."""
+        return not self.fixed_name if self.ignore_disruptions is None else self.ignore_disruptions
+
+    @property
+    def grace_seconds(self) -> int | None:
+        """Grace period of the pods; None for the default of Kubernetes."""
+        stated = self.termination_grace_period_seconds
+        return 60 if stated is None and not self.fixed_name else stated
+
+    @property
+    def checkpoint_folder(self) -> None:
+        """Bucket and folder of its checkpoints: the configuration does not say where they are."""
 
     @property
     def token(self) -> TokenSecret | None:

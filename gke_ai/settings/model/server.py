@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.model_cache import MOUNT_PATH, access_of, release_of
 from gke_ai.catalog.engines.models import find_model
-from gke_ai.catalog.engines.vllm import LORA_FLAGS
-from gke_ai.catalog.quantities import GI, MI, format_quantity, parse_quantity
+from gke_ai.settings.engine.arguments import Reading
+from gke_ai.settings.engine.command_line import CommandLine, EngineName, EngineSetting
 from gke_ai.settings.model.base import DnsLabel, Request, Section
 from gke_ai.settings.model.buckets import BucketMount
-from gke_ai.settings.model.lora import LoraAdapter
-from gke_ai.settings.model.model_cache import ModelCache
+from gke_ai.settings.model.lora import LoraAdapter, adapter_flags
+from gke_ai.settings.model.model_cache import CachedModel, ModelCache
 from gke_ai.settings.model.model_shape import ModelShape
 from gke_ai.settings.model.nodes import Nodes
 from gke_ai.settings.model.workloads import Resources, TokenSecret, Workload
-
-# What a server needs to end after its last answer, in seconds. vLLM 0.32 took less than 5 s on a CPU.
-EXIT_SECONDS = 10
 
 
 class ScratchVolume(Section):
@@ -43,16 +36,6 @@ class ScratchVolume(Section):
     of the server's own."""
 
 
-@dataclass(frozen=True)
-class EngineName:
-    """The name by which an engine takes a key: a flag such as `--max-num-seqs`, or an environment variable.
-
-    It annotates a key of one engine. `ENGINES` has the names of the keys of every server.
-    """
-
-    name: str
-
-
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
@@ -66,6 +49,7 @@ class Server(Workload):
     shares_memory: ClassVar[bool] = False
     # Kueue counts its pods, which have their sidecars by then.
     queue_counts_sidecar: ClassVar[bool] = True
+    command_line_class: ClassVar[type[CommandLine]] = CommandLine
 
     if TYPE_CHECKING:
         # A key of every engine, each with its own description.
@@ -131,58 +115,10 @@ class Server(Workload):
         return None if self.model_cache else self.hub_token
 
     @property
-    def model_location(self) -> str:
-        """Where a replica finds the model: its id, or its folder or URI in the bucket."""
-        model = self.hub_ids.get("model", "")
-        return self.model_cache.location(model) if self.model_cache else model
-
-    @property
     def checkpoint_bytes(self) -> int | None:
         """Size of the model's files, from its shape or the catalog."""
         shape = self.model_shape or find_model(self.hub_ids.get("model", ""))
         return None if shape is None else ceil(shape.parameters * shape.bytes_per_parameter)
-
-    @property
-    def file_cache_gib(self) -> int:
-        """Size of the file cache of a replica, in GiB."""
-        stated = self.model_cache.file_cache if self.model_cache else None
-        size = parse_quantity(stated) if stated else Fraction(self.checkpoint_bytes or 0) * 11 / 10
-        return ceil(size / GI)
-
-    @property
-    def cache_mount_options(self) -> str:
-        """Mount options of the bucket with the model."""
-        return fuse.caching_options(self.file_cache_gib * GI // MI)
-
-    @property
-    def bucket_mounts(self) -> list[BucketMount]:
-        cache = self.model_cache
-        return [BucketMount(cache.bucket, MOUNT_PATH, "modelCache")] if cache and cache.how.mounts else []
-
-    @property
-    def sidecar(self) -> Resources | None:
-        cache = self.model_cache
-        if cache is None or not cache.how.mounts:
-            return None
-        in_memory = cache.file_cache_medium == "memory"
-        memory = parse_quantity(cache.sidecar_memory) + in_memory * self.file_cache_gib * GI
-        storage = fuse.STORAGE_GIB + (not in_memory) * self.file_cache_gib
-        return Resources(
-            cpu=cache.sidecar_cpu, memory=format_quantity("memory", memory), ephemeral_storage=f"{storage}Gi"
-        )
-
-    @property
-    def cache_variables(self) -> Mapping[str, str]:
-        """Environment variables for a model in a bucket."""
-        return self.model_cache.how.variables if self.model_cache else {}
-
-    @property
-    def cache_flags(self) -> list[str]:
-        """Flags of the engine for a model in a bucket, which keeps its name for clients."""
-        name = access_of(self.engine).served_name
-        if self.model_cache is None or not name:
-            return []
-        return [f"{name}={self.hub_ids['model']}", *self.model_cache.how.flags]
 
     @property
     def streamer_processes(self) -> int:
@@ -190,101 +126,63 @@ class Server(Workload):
         return 1
 
     @property
-    def has_pinned_release(self) -> bool:
-        """Whether its image is of the pinned release, as the engine's project publishes it."""
-        engine, (name, _, _) = ENGINES[self.engine], self.images[0].partition(":")
-        return self.image is None or (
-            name.endswith(engine.image_name) and release_of(self.images[0]) == release_of(engine.image)
-        )
+    def cached_model(self) -> CachedModel | None:
+        """The model in a bucket, if replicas read it there."""
+        if self.model_cache is None:
+            return None
+        model = self.hub_ids.get("model", "")
+        return CachedModel(self.model_cache, self.engine, model, self.checkpoint_bytes, self.streamer_processes)
+
+    @property
+    def model_location(self) -> str:
+        """Where a replica finds the model: its id, or its folder or URI in the bucket."""
+        return self.cached_model.location if self.cached_model else self.hub_ids.get("model", "")
+
+    @property
+    def bucket_mounts(self) -> list[BucketMount]:
+        mount = self.cached_model.mount if self.cached_model else None
+        return [mount] if mount else []
+
+    @property
+    def sidecar(self) -> Resources | None:
+        return self.cached_model.sidecar if self.cached_model else None
 
     @property
     def images(self) -> list[str]:
         return [self.image or ENGINES[self.engine].image]
 
     @property
-    def engine_names(self) -> dict[str, str]:
-        """Names by which the engine takes the keys of the section, by key."""
-        own = {
-            key: mark.name
-            for key, field in type(self).model_fields.items()
-            for mark in field.metadata
-            if isinstance(mark, EngineName)
-        }
-        return {**ENGINES[self.engine].names, **own}
+    def reading(self) -> Reading:
+        """Its further arguments as the engine reads them."""
+        return Reading()
 
     @property
-    def flags(self) -> list[str]:
-        """Flags of the engine's command line that the keys of the section set."""
-        own = [name if value is True else f"{name}={value}" for name, value in self._settings() if is_flag(name)]
-        return [*own, *self.cache_flags, *self.adapter_flags, *self.shutdown_flags]
+    def engine_settings(self) -> list[EngineSetting]:
+        """The keys that the engine takes, whether set or not."""
+        fields = type(self).model_fields.items()
+        marks = {key: mark.name for key, field in fields for mark in field.metadata if isinstance(mark, EngineName)}
+        values = {"model": self.model_location} if self.model_cache else {}
+        names = {**ENGINES[self.engine].names, **marks}
+        return [EngineSetting(name, key, values.get(key, getattr(self, key))) for key, name in names.items()]
 
     @property
-    def adapter_flags(self) -> list[str]:
-        """Flags of the engine for `adapters`."""
-        return []
-
-    @property
-    def shutdown_flags(self) -> list[str]:
-        """The flag with the time in which open answers may finish, if the image is known to have it.
-
-        The engine needs some of the grace period to end.
-        """
-        engine = ENGINES[self.engine]
-        release = release_of(self.images[0])
-        seconds = self.termination_grace_period_seconds - self.drain_seconds - EXIT_SECONDS
-        if not engine.shutdown_flag or engine.shutdown_flag in self.further_arguments or seconds < 1:
-            return []
-        if release is None or release < engine.shutdown_since:
-            return []
-        return [f"--{engine.shutdown_flag}={seconds}"]
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """Environment variables of the engine that the keys of the section set."""
-        texts = ((name, "true" if value is True else str(value)) for name, value in self._settings())
-        return {name: text for name, text in texts if not is_flag(name)}
-
-    def _settings(self) -> Iterator[tuple[str, object]]:
-        for key, name in self.engine_names.items():
-            if (value := self._value(key)) is not None and value is not False and value != "":
-                yield name, value
-
-    def _value(self, key: str) -> object:
-        return self.model_location if key == "model" and self.model_cache else getattr(self, key)
+    def command_line(self) -> CommandLine:
+        """What its keys become for the engine."""
+        cached = self.cached_model
+        return self.command_line_class(
+            engine=ENGINES[self.engine],
+            image=self.images[0],
+            settings=self.engine_settings,
+            stated={**self.env, **self.reading.values},
+            cache_flags=cached.flags if cached else (),
+            cache_variables=cached.variables if cached else {},
+            adapter_flags=adapter_flags(self.adapters, self.adapter_slots, self.model_cache),
+            open_seconds=self.termination_grace_period_seconds - self.drain_seconds,
+        )
 
     @property
     def set_variables(self) -> Mapping[str, str]:
-        # A variable that only changes the memory is free while its key is not set.
-        memory = ENGINES[self.engine].memory
-        free = memory.changed_by if memory else ()
-        return dict.fromkeys(self.cache_variables, "modelCache") | {
-            name: yaml_key(type(self), key)
-            for key, name in self.engine_names.items()
-            if not is_flag(name) and (name not in free or getattr(self, key))
-        }
-
-    @property
-    def set_arguments(self) -> Mapping[str, str]:
-        """Names of the engine's arguments that the program sets, without dashes, with the key that each comes from."""
-        flags = {name.lstrip("-"): key for key, name in self.engine_names.items() if is_flag(name)}
-        cached = dict.fromkeys((flag.partition("=")[0].lstrip("-") for flag in self.cache_flags), "model_cache")
-        adapters = dict.fromkeys(LORA_FLAGS if self.adapters else (), "lora_adapters")
-        keys = {**flags, **ENGINES[self.engine].aliases, **cached, **adapters}
-        return {name: yaml_key(type(self), key) for name, key in keys.items()}
-
-    @property
-    def further_arguments(self) -> dict[str, str]:
-        """The values of further arguments of the engine, by name without dashes."""
-        return {}
-
-    @property
-    def argument_texts(self) -> list[tuple[str, str]]:
-        """Names of further arguments without dashes, each with its text."""
-        return list(self.further_arguments.items())
-
-    def argument_name(self, name: str) -> str:
-        """A further argument in messages."""
-        return name
+        return self.command_line.set_variables
 
     @property
     def set_labels(self) -> Mapping[str, str]:
@@ -307,11 +205,6 @@ class Server(Workload):
     @property
     def adapter_slots(self) -> int:
         """Number of adapters for which each accelerator reserves memory."""
-        return 0
-
-    @property
-    def adapter_rank(self) -> int:
-        """The rank for which it reserves memory."""
         return 0
 
     @property
@@ -341,26 +234,7 @@ class Server(Workload):
 
     def running_limit(self, nodes: Nodes) -> int | None:
         """Maximum number of requests that a replica runs at once; None if unknown. May raise LookupError."""
-        limits = ENGINES[self.engine].limits
-        names = {accelerator for accelerator, _, _ in self.accelerator_places(nodes)}
-        defaults = [limits.running_on.get(name, limits.running) for name in names]
-        default = max((limit for limit in defaults if limit is not None), default=limits.running)
-        known = [self._limit(limits.running_setting, default), self.accepted_limit]
-        return min((limit for limit in known if limit is not None), default=None)
-
-    @property
-    def accepted_limit(self) -> int | None:
-        """Maximum number of requests that run or wait in a replica; None if unknown or not limited."""
-        limits = ENGINES[self.engine].limits
-        return self._limit(limits.accepted_setting, limits.accepted)
-
-    def _limit(self, setting: str, default: int | None) -> int | None:
-        keys = {name.lstrip("-"): str(value) for name, value in self._settings()}
-        stated = {**self.env, **self.further_arguments, **keys}
-        if setting in stated:
-            return int(stated[setting]) if stated[setting].isdigit() else None
-        # Another image may have another default.
-        return default if self.image in (None, ENGINES[self.engine].image) else None
+        return self.command_line.running_limit({name for name, _, _ in self.accelerator_places(nodes)})
 
     @property
     @abstractmethod
@@ -376,13 +250,3 @@ class Server(Workload):
 
     def max_pods(self, nodes: Nodes, max_replicas: int | None) -> int:
         return self.replicas if max_replicas is None else max_replicas
-
-
-def is_flag(name: str) -> bool:
-    """Whether a name of a setting is a command-line flag, not an environment variable."""
-    return name.startswith("-")
-
-
-def yaml_key(section: type[Section], key: str) -> str:
-    """Returns a key as written in YAML."""
-    return section.model_fields[key].alias or key

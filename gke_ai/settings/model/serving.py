@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from gke_ai.catalog.engines.engine import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from gke_ai.catalog.engines.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
-from gke_ai.catalog.engines.vllm import LORA_RANKS
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
-from gke_ai.settings.flags import Reading, read
+from gke_ai.settings.engine.arguments import Reading, read
+from gke_ai.settings.engine.command_line import CommandLine, EngineName, EngineSetting, MaxTextCommandLine
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.model.lora import LoraAdapter
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.server import EngineName, Server, yaml_key
+from gke_ai.settings.model.server import Server
 from gke_ai.settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
 
 
@@ -72,23 +73,11 @@ class FlagArguments(Server):
 
     @property
     def reading(self) -> Reading:
-        """Its arguments as the engine reads them."""
         return read(tuple(self.arguments), ENGINES[self.engine].flags)
 
     @property
-    def further_arguments(self) -> dict[str, str]:
-        return self.reading.values
-
-    @property
-    def argument_texts(self) -> list[tuple[str, str]]:
-        return list(zip(self.reading.names, self.arguments, strict=True))
-
-    def argument_name(self, name: str) -> str:
-        return f"--{name}"
-
-    @property
     def served_model(self) -> str:
-        return self.further_arguments.get("served-model-name", "").partition(" ")[0] or super().served_model
+        return self.reading.values.get("served-model-name", "").partition(" ")[0] or super().served_model
 
 
 class FlagServer(FlagArguments, GpuServer):
@@ -121,8 +110,10 @@ class Vllm(FlagServer):
         """GPUs that share each layer."""
         return max(self.gpus // self.data_ranks, 1)
 
-    def _value(self, key: str) -> object:
-        return self.tensor_parallel if key == "gpus" else super()._value(key)
+    @property
+    def engine_settings(self) -> list[EngineSetting]:
+        settings = super().engine_settings
+        return [replace(item, value=self.tensor_parallel) if item.key == "gpus" else item for item in settings]
 
     @property
     def hub_ids(self) -> Mapping[str, str]:
@@ -130,14 +121,9 @@ class Vllm(FlagServer):
         return {**super().hub_ids, **{f"loraAdapters[{index}].source": adapter.source for index, adapter in sources}}
 
     @property
-    def cache_flags(self) -> list[str]:
-        streams = self.model_cache is not None and not self.model_cache.how.mounts
-        return [*super().cache_flags, *([SHARED_READING] if streams and self.streamer_processes > 1 else [])]
-
-    @property
     def streamer_processes(self) -> int:
         shares = (release_of(self.images[0]) or (0,)) >= SHARED_READING_SINCE
-        stated = SHARED_READING.lstrip("-").partition("=")[0] in self.further_arguments
+        stated = SHARED_READING.lstrip("-").partition("=")[0] in self.reading.values
         return self.tensor_parallel if shares and not stated else 1
 
     @property
@@ -147,25 +133,6 @@ class Vllm(FlagServer):
     @property
     def adapter_slots(self) -> int:
         return len(self.adapters) if self.max_loras is None else self.max_loras
-
-    @property
-    def adapter_rank(self) -> int:
-        largest = max((adapter.rank for adapter in self.adapters), default=0)
-        return next(rank for rank in LORA_RANKS if rank >= largest) if largest else 0
-
-    @property
-    def adapter_flags(self) -> list[str]:
-        if not self.adapters:
-            return []
-        modules = [f"{adapter.name}={adapter.location(self.model_cache)}" for adapter in self.adapters]
-        return [
-            *("--lora-modules", *modules),
-            "--enable-lora",
-            f"--max-lora-rank={self.adapter_rank}",
-            f"--max-loras={self.adapter_slots}",
-            # All of them stay in the memory of the machine.
-            f"--max-cpu-loras={len(self.adapters)}",
-        ]
 
 
 class TpuServer(Server, SingleSliceWorkload):
@@ -222,8 +189,8 @@ class Tgi(GpuServer):
     """Environment variable with the port that the image listens on."""
 
     @property
-    def engine_names(self) -> dict[str, str]:
-        return {"port": self.port_variable, **super().engine_names}
+    def engine_settings(self) -> list[EngineSetting]:
+        return [EngineSetting(self.port_variable, "port", self.port), *super().engine_settings]
 
 
 class JetStream(TpuServer):
@@ -232,6 +199,7 @@ class JetStream(TpuServer):
 
     noun: ClassVar[str] = "a JetStream server"
     length_key: ClassVar[str] = "maxTargetLength"
+    command_line_class: ClassVar[type[CommandLine]] = MaxTextCommandLine
 
     engine: Literal["jetstream"] = Field(description=legacy("jetstream"), json_schema_extra={"deprecated": True})
     container: DnsLabel = "maxengine-server"
@@ -266,16 +234,8 @@ class JetStream(TpuServer):
         return JETSTREAM_HTTP_REQUEST
 
     @property
-    def set_variables(self) -> Mapping[str, str]:
-        return {}  # MaxText takes all settings as arguments
-
-    @property
-    def set_arguments(self) -> Mapping[str, str]:
-        return {name: yaml_key(JetStream, key) for key, name in self.engine_names.items()}
-
-    @property
-    def further_arguments(self) -> dict[str, str]:
-        return self.arguments
+    def reading(self) -> Reading:
+        return Reading(list(self.arguments.values()), "", self.arguments, list(self.arguments))
 
     @property
     def max_length(self) -> int | None:

@@ -19,6 +19,8 @@ from gke_ai.settings.model.run_names import hash_suffix
 from gke_ai.settings.model.topology import Topology
 from gke_ai.settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
+# Name of the replicated Job of a training job.
+WORKERS = "worker"
 # Environment variables of a training job, with the key that each comes from.
 _VARIABLES: Mapping[str, str] = {
     **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS"), "pods"),
@@ -145,6 +147,24 @@ class TrainingRun(GpuRun):
     @cached_property
     def suffix(self) -> str:
         return hash_suffix(self, _PLACE)
+
+    @property
+    def ignores_disruptions(self) -> bool:
+        """Whether disruptions do not count as failures."""
+        return self.ignore_disruptions is not False
+
+    @property
+    def checkpoint_folder(self) -> tuple[str, PurePosixPath] | None:
+        """Bucket and folder of its checkpoints, if it writes any."""
+        saved = self.checkpoints
+        return (saved.bucket, PurePosixPath(saved.path or self.object_name)) if saved else None
+
+    def pod_host(self, index: int) -> str:
+        """Stable host name of a pod in the Service of its JobSet: a replaced pod has the same one.
+
+        https://jobset.sigs.k8s.io/docs/concepts/#jobset-naming-and-dns
+        """
+        return f"{self.object_name}-{WORKERS}-0-{index}"
 
     @property
     def bucket_mounts(self) -> list[BucketMount]:

@@ -62,7 +62,7 @@ class ScaledServer:
         slots = memory = waiting = None
         if self.server is not None:
             server = self.server.section
-            waiting = server.accepted_limit
+            waiting = server.command_line.accepted_limit
             try:
                 slots = server.running_limit(self.server.nodes)
                 if isinstance(server, TpuWorkload):

@@ -13,9 +13,13 @@ from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU, node_labels
 from gke_ai.catalog.project import apis as google
 from gke_ai.catalog.project.cluster_features import ClusterFeatures
-from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.model import Server, Workload
 from gke_ai.settings.resolved.queues import ResourceFlavor
+from gke_ai.settings.resolved.stack import ResolvedStack
 from gke_ai.settings.resolved.tenants import security_group
+
+# Minimum time for pods to be ready, by default: a node needs minutes, a large model longer.
+_PODS_READY_SECONDS = 3600
 
 
 def network_policy(stack: ResolvedStack) -> str | None:
@@ -146,7 +150,6 @@ def of_kueue(stack: ResolvedStack) -> Demand:
     if server := by_framework.get(FRAMEWORKS["Deployment"]):
         by_framework[FRAMEWORKS["Pod"]] = server  # Kueue gives the queue's label to the pods, and queues each of them
     by_framework |= {FRAMEWORKS_OF_OPERATORS[kind]: kind for kind in stack.queues.further_kinds}
-    waits = stack.waits_for_flex_start
     slowest = max((server.ready_timeout_seconds for server in stack.settings.serving if server.queue), default=0)
     # The endpoint pickers of a gateway have no queue either.
     unqueued = [server.namespace for server in stack.settings.serving if server.queue is None]
@@ -159,11 +162,51 @@ def of_kueue(stack: ResolvedStack) -> Demand:
         unqueued=tuple(dict.fromkeys(run.namespace for run in stack.runs if run.queue is None))
         + ((MODEL_CACHE,) if stack.downloads else ()),
         unqueued_servers=tuple(dict.fromkeys([*unqueued, *(server.namespace for server in stack.gateway_servers)])),
-        start_seconds=None if waits else slowest,
+        start_seconds=None if waits_for_flex_start(stack) else slowest,
         has_tenants=bool(stack.settings.tenants),
         topology=next((flavor.section.name for flavor in stack.flavors if flavor.has_topology), ""),
         cluster_queues=tuple(dict.fromkeys((queue.namespace, queue.cluster_queue) for queue in others)),
     )
+
+
+def pods_ready_timeout(stack: ResolvedStack) -> int:
+    """Seconds in which the pods of any admitted workload must be ready; 0 for no limit."""
+    stated = stack.settings.queues.pods_ready_timeout_seconds if stack.settings.queues else 0
+    if stated is not None:
+        return stated
+    if waits_for_flex_start(stack):
+        return 0
+    queued = (server.ready_timeout_seconds for server in stack.settings.serving if server.queue)
+    return max([_PODS_READY_SECONDS, *queued])
+
+
+def waits_for_flex_start(stack: ResolvedStack) -> list[str]:
+    """Flavors, pools and compute classes whose flex-start nodes may start days after Kueue admits their pods.
+
+    With queued provisioning the nodes exist before Kueue admits the workload.
+    """
+    found = []
+    for flavor in stack.flavors:
+        if flavor.section.tpu is not None and flavor.section.tpu.capacity == "flexStart":
+            found.append(f"flavor {flavor.section.name}")
+        found += [f"pool {pool.section.name}" for pool in flavor.pools if pool.section.capacity.mode == "flexStart"]
+    for workload in stack.placed:
+        if workload.section.queue is None:
+            continue
+        found += [f"pool {pool.name}" for pool in workload.nodes.pools if pool.capacity.mode == "flexStart"]
+        own_class = workload.nodes.compute_class
+        if own_class and any(priority.capacity.mode == "flexStart" for priority in own_class.priorities):
+            found.append(f"compute class {own_class.name}")
+    return found
+
+
+def token_workloads(stack: ResolvedStack) -> list[Workload]:
+    """Workloads whose pods, or whose Job that fills a bucket, read the Hugging Face token."""
+    return [
+        workload
+        for workload in stack.workloads
+        if workload.token is not None or (isinstance(workload, Server) and workload.hub_token is not None)
+    ]
 
 
 def has_tpus(stack: ResolvedStack) -> bool:

@@ -52,7 +52,7 @@ def missing_api_key(gateway: Gateway | None, stated: bool, given: bool) -> Itera
 def keys_are_secrets(server: Server) -> Iterator[Problem]:
     """No server has an API key in plain text among its arguments or variables."""
     variable = ENGINES[server.engine].api_key_variable
-    where = "arguments" if "api-key" in server.further_arguments else "env" if variable in server.env else ""
+    where = "arguments" if "api-key" in server.reading.values else "env" if variable in server.env else ""
     if variable and where:
         cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
         yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")

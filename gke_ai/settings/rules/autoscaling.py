@@ -19,7 +19,7 @@ from gke_ai.catalog.engines.metrics import (
 )
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
-from gke_ai.settings.model import Autoscaler, ScaledMetric
+from gke_ai.settings.model import Autoscaler, JetStream, ScaledMetric
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import ResolvedStack, ScaledServer
 from gke_ai.settings.rules.common import SERVERS, each, join_names, needs, repeated, rule
@@ -90,8 +90,8 @@ def servers_have_metrics(scaler: ScaledServer) -> Iterator[Problem]:
     """No argument turns the metrics of an autoscaled server off."""
     autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
     off = ENGINES[server.engine].metrics_off if server else ""
-    if server is not None and off in server.further_arguments:
-        cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
+    if server is not None and off in server.reading.values:
+        cause = f"{server.reading.dashes}{off} turns off the metrics that autoscaler {autoscaler.name} reads. The "
         cause += "number of replicas would never change"
         yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
 
@@ -154,7 +154,8 @@ def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = scaler.reads_tpu_memory
         if tpus or autoscaler.adapter == PROMETHEUS:
-            here = (server for server in stack.jetstreams if server.namespace == target.namespace)
+            jetstreams = (placed.section for placed in stack.of(JetStream))
+            here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.model import AnyServer, Queues, Workload
+from gke_ai.settings.model import AnyServer, Queues, Run, TpuBatch, Workload
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import BUILT_IN_PRIORITIES, Placed, Queue, Quota, ResolvedStack
 from gke_ai.settings.rules.common import each, needs
@@ -62,7 +62,7 @@ def serving_reclaims_lent_quota(stack: ResolvedStack) -> Iterator[Problem]:
         for server in stack.servers
         if server.queue and server.queue.section.preemption.reclaim_within_cohort == "LowerPriority"
     ]
-    for job in stack.training_runs:
+    for job in _training_runs(stack):
         for server, lender in lending if job.queue else ():
             if (levels := _outranked(server, job, stack.queues)) and job.queue and _may_borrow(job.queue, lender):
                 yield Problem(
@@ -73,6 +73,11 @@ def serving_reclaims_lent_quota(stack: ResolvedStack) -> Iterator[Problem]:
                     "{reclaimWithinCohort: Any}",
                 )
                 break
+
+
+def _training_runs(stack: ResolvedStack) -> list[Placed[Run]]:
+    """The runs, without batch Jobs."""
+    return [run for run in stack.placed_runs if not isinstance(run.section, TpuBatch)]
 
 
 def _may_borrow(borrower: Queue, lender: Queue) -> bool:
@@ -93,7 +98,7 @@ def serving_outranks_training(stack: ResolvedStack) -> Iterator[Problem]:
     for candidate in stack.servers:
         if candidate.queue:
             by_queue.setdefault(candidate.queue.section.name, []).append(candidate)
-    for job in stack.training_runs:
+    for job in _training_runs(stack):
         if job.queue is None or job.queue.section.preemption.within_cluster_queue == "Never":
             continue
         name = job.queue.section.name

@@ -149,7 +149,7 @@ def lengths_are_within_the_context(server: Server) -> Iterator[Problem]:
     model, length = model_of(server), server.max_length
     if not isinstance(server, FlagArguments) or model is None or length is None or length <= model.context_length:
         return
-    if "hf-overrides" not in server.further_arguments and server.env.get(vllm.ALLOW_LONG, "0") == "0":
+    if "hf-overrides" not in server.reading.values and server.env.get(vllm.ALLOW_LONG, "0") == "0":
         cause = f"{server.model} has a context of {model.context_length:,} tokens. vLLM would not start"
         remedy = f"Set maxModelLen to {model.context_length:,} or less"
         yield Problem(server.at("maxModelLen"), cause, remedy)
@@ -164,7 +164,7 @@ def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
         cause = f"{server.data_ranks} copies cannot share {server.gpus} GPUs evenly. The server would not start"
         counts = ", ".join(str(count) for count in range(1, server.gpus + 1) if server.gpus % count == 0)
         yield Problem(server.at("dataParallel"), cause, f"Write one of: {counts}")
-    stages = server.further_arguments.get(vllm.PIPELINE_FLAG, "1")
+    stages = server.reading.values.get(vllm.PIPELINE_FLAG, "1")
     if stages != "1":
         cause = f"gpus sets {server.tensor_parallel} GPUs for each layer, and --{vllm.PIPELINE_FLAG} {stages} "
         cause += f"times as many. The replica has {server.gpus} GPUs, and vLLM would not start"
@@ -187,12 +187,12 @@ def engines_have_kernels(placed: Placed[AnyServer]) -> Iterator[Problem]:
             break
 
 
-@each(lambda stack: stack.tpu_servers)
-def engines_support_the_tpu(placed: Placed[TpuServer]) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_workloads)
+def engines_support_the_tpu(placed: Placed[TpuWorkload]) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
     server = placed.section
-    supported = ENGINES[server.engine].tpus
-    if server.image is not None or not supported:
+    supported = ENGINES[server.engine].tpus if isinstance(server, TpuServer) else ()
+    if not isinstance(server, TpuServer) or server.image is not None or not supported:
         return
     version = placed.slice.version
     if version not in supported:

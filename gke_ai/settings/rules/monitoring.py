@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.resolved.monitoring import has_accelerators, job_namespaces, monitored_servers
 from gke_ai.settings.rules.common import each, needs
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
@@ -70,7 +71,8 @@ def stack_has_something_to_monitor(stack: ResolvedStack) -> Iterator[Problem]:
     monitoring, cluster_queues = stack.settings.monitoring, stack.cluster_queues
     if monitoring is None:
         return
-    if not (cluster_queues or stack.monitored_servers or stack.job_namespaces or stack.has_accelerators):
+    servers = monitored_servers(stack)
+    if not (cluster_queues or servers or job_namespaces(stack) or has_accelerators(stack)):
         cause = "the stack has no queue, no server, no Job and no accelerator. There would be nothing to monitor"
         yield Problem("gke-ai:monitoring", cause, "Remove gke-ai:monitoring until there is something to monitor")
         return
@@ -79,7 +81,7 @@ def stack_has_something_to_monitor(stack: ResolvedStack) -> Iterator[Problem]:
     for key, items, noun in (
         ("queueStuckMinutes", cluster_queues, "cluster queue"),
         ("preemptionsPerHour", cluster_queues, "cluster queue"),
-        ("serverDownMinutes", stack.monitored_servers, "server"),
+        ("serverDownMinutes", servers, "server"),
     ):
         if _FIELDS[key] in monitoring.model_fields_set and not items:
             cause = f"the stack has no {noun}. There would be no such alert"

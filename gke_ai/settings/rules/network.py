@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from gke_ai.catalog.machines.zones import region_of
+from gke_ai.catalog.machines.zones import node_zones, region_of
 from gke_ai.catalog.project.addresses import (
     LONGEST_PREFIX,
     MAX_AUTHORIZED_NETWORKS,
@@ -21,6 +21,7 @@ from gke_ai.catalog.project.identities import is_account_email, is_account_id
 from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.resolved.internet import external_hosts
 from gke_ai.settings.rules.common import OfStack, Rule, join_names, needs, of_the_cluster
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
@@ -146,7 +147,7 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
         return
     if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
-    nodes, autopilot = stack.max_nodes, cluster.is_autopilot
+    nodes, autopilot = _max_nodes(stack), cluster.is_autopilot
     for key, cidr, room in (
         ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
         ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
@@ -161,6 +162,13 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
             )
 
 
+def _max_nodes(stack: ResolvedStack) -> int:
+    """Nodes of the stack with every pool at its maximum, without nodes that GKE creates itself."""
+    cluster, system = stack.cluster, stack.cluster.system_pool
+    zones = len(system.zones or node_zones(cluster.location)) if cluster.mode == "standard" else 0
+    return system.nodes_per_zone * zones + sum(pool.max_nodes for pool in stack.node_pools)
+
+
 @of_new_clusters
 def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem]:
     """Without NAT, private nodes reach only Google's registries."""
@@ -169,7 +177,7 @@ def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem
         return
     if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
         return
-    needed = stack.internet
+    needed = external_hosts(stack)
     if needed:
         hosts = join_names(f"{host} ({user})" for host, user in needed.items())
         yield Problem(

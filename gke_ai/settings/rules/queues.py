@@ -9,6 +9,7 @@ from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import Queue, ResolvedStack
+from gke_ai.settings.resolved.needs import waits_for_flex_start
 from gke_ai.settings.rules.common import CLUSTER_QUEUES, FLAVORS, each, join_names, needs, repeated, rule
 
 # Resources with quota, besides extended resources of other vendors.
@@ -22,9 +23,10 @@ def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Proble
     if not limit:
         return
     path = stack.queues.at("podsReadyTimeoutSeconds")
-    if stack.waits_for_flex_start:
-        where = stack.waits_for_flex_start[0]
-        cause = f"flex-start nodes of {where} may start days after Kueue admits their pods. Kueue would evict the pods "
+    if waits := waits_for_flex_start(stack):
+        cause = (
+            f"flex-start nodes of {waits[0]} may start days after Kueue admits their pods. Kueue would evict the pods "
+        )
         cause += f"after {limit} s, again and again"
         yield Problem(path, cause, "Remove it, or use capacity {mode: queuedFlexStart}")
         return

@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 
 from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.engine import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
+from gke_ai.catalog.engines.model_cache import release_of
 from gke_ai.catalog.engines.models import find_model
 from gke_ai.catalog.machines.disks import attached_disks
-from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
-from gke_ai.settings.model.serving import FlagArguments
+from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, TpuWorkload, VllmTpu
 from gke_ai.settings.problems import SHOWN, TOKEN, Problem, nearest
 from gke_ai.settings.resolved import Placed, ResolvedStack
 from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
@@ -20,21 +20,22 @@ from gke_ai.settings.rules.common import each, each_server, join_names, needs, r
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
+each_jetstream = each(lambda stack: [placed.section for placed in stack.of(JetStream)])
 
-@each(lambda stack: stack.tpu_servers)
-def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
+
+@each_server
+def servers_have_one_slice(server: Server) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
-    server = placed.section
-    if server.pool is not None and server.tpu is not None:
+    if isinstance(server, TpuServer) and server.pool is not None and server.tpu is not None:
         cause = "`pool` and `tpu` are mutually exclusive. The slice could contradict that of the pool"
         yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
-@each(lambda stack: stack.tpu_servers)
-def slices_are_single_host(placed: Placed[TpuServer]) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_workloads)
+def slices_are_single_host(placed: Placed[TpuWorkload]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
     server, tpu_slice = placed.section, placed.slice
-    if tpu_slice.multi_host:
+    if isinstance(server, TpuServer) and tpu_slice.multi_host:
         yield Problem(
             server.at("pool" if server.pool else "tpu"),
             f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
@@ -43,7 +44,7 @@ def slices_are_single_host(placed: Placed[TpuServer]) -> Iterator[Problem]:
         )
 
 
-@each(lambda stack: stack.jetstreams)
+@each_jetstream
 def ports_are_apart(server: JetStream) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
     if server.port == JETSTREAM_GRPC_PORT:
@@ -54,7 +55,7 @@ def ports_are_apart(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
 
 
-@each(lambda stack: stack.jetstreams)
+@each_jetstream
 def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
     if not _MAXTEXT_NAME.fullmatch(server.model):
@@ -75,8 +76,8 @@ def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
 @each_server
 def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
-    set_by = server.set_arguments
-    for name, text in server.argument_texts:
+    set_by, reading = server.command_line.set_arguments, server.reading
+    for name, text in zip(reading.names, reading.texts, strict=True):
         if TOKEN.search(text):
             cause = "the argument contains a token in plain text. Everyone who can read this file or the cluster "
             cause += "could read it"
@@ -90,26 +91,31 @@ def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
 @rule
 def arguments_are_accepted(stack: ResolvedStack) -> Iterator[Problem]:
     """The pinned release accepts the arguments. Those of another image are a warning."""
-    pinned = (server for server in stack.settings.serving if server.has_pinned_release)
+    pinned = (server for server in stack.settings.serving if has_pinned_release(server))
     return islice(chain.from_iterable(map(refused_arguments, pinned)), SHOWN)
+
+
+def has_pinned_release(server: Server) -> bool:
+    """Whether its image is of the pinned release, as the engine's project publishes it."""
+    engine, (name, _, _) = ENGINES[server.engine], server.images[0].partition(":")
+    return name.endswith(engine.image_name) and release_of(server.images[0]) == release_of(engine.image)
 
 
 def refused_arguments(server: Server) -> Iterator[Problem]:
     """The arguments that the pinned release refuses, but for those that other rules report."""
-    engine = ENGINES[server.engine]
-    if not isinstance(server, FlagArguments) or not engine.flags:
-        return
-    for mistake in server.reading.mistakes:
-        name, text = server.reading.names[mistake.index], server.arguments[mistake.index]
-        if name in server.set_arguments or TOKEN.search(text):
+    engine, reading, set_by = ENGINES[server.engine], server.reading, server.command_line.set_arguments
+    for mistake in reading.mistakes if engine.flags else ():
+        name, text = reading.names[mistake.index], reading.texts[mistake.index]
+        if name in set_by or TOKEN.search(text):
             continue
         refuses = f"has no flag --{name[:80]}" if mistake.is_unknown else f"refuses {text[:80]}"
         cause = f"{engine.title} {vllm.RELEASE} {refuses}. The server would not start"
         yield Problem(server.at(f"arguments[{mistake.index}]"), cause, engine.removed.get(name) or mistake.advice)
-    for index, name in server.reading.abbreviated.items():
-        if name in server.set_arguments or TOKEN.search(server.arguments[index]):
+    for index, name in reading.abbreviated.items():
+        text = reading.texts[index]
+        if name in set_by or TOKEN.search(text):
             continue
-        taken = f"{engine.title} {vllm.RELEASE} takes {server.arguments[index][:80]} for --{name}"
+        taken = f"{engine.title} {vllm.RELEASE} takes {text[:80]} for --{name}"
         cause = f"{taken}. It would not start as soon as a release has another flag that begins so"
         yield Problem(server.at(f"arguments[{index}]"), cause, f"Write --{name}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.settings.model import Multislice, Run, TpuBatch, TpuPool, TpuRun, TrainingRun, Workload
+from gke_ai.settings.model import FineTune, Multislice, Run, TpuBatch, TpuPool, TpuRun, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE, Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
@@ -27,7 +27,7 @@ def pools_and_slices_are_named_once(stack: ResolvedStack) -> Iterator[Problem]:
         if flavor.tpu is not None and flavor.pools:
             cause = f"flavor {flavor.name} names pools and a slice. The slice could contradict those of the pools"
             yield Problem(flavor.at("tpu"), cause, "Remove tpu or pools")
-    for placed in stack.multislices:
+    for placed in stack.of(Multislice):
         run = placed.section
         for index, name in enumerate(run.pools):
             if name in run.pools[:index]:
@@ -35,7 +35,7 @@ def pools_and_slices_are_named_once(stack: ResolvedStack) -> Iterator[Problem]:
                 yield Problem(run.at(f"pools[{index}]"), cause, "List it once")
 
 
-@each(lambda stack: stack.multislices)
+@each(lambda stack: stack.of(Multislice))
 def slices_of_a_run_are_alike(placed: Placed[Multislice]) -> Iterator[Problem]:
     """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
     run = placed.section
@@ -73,7 +73,7 @@ def slices_of_a_run_are_alike(placed: Placed[Multislice]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:tpuPools")
-@each(lambda stack: stack.multislices)
+@each(lambda stack: stack.of(Multislice))
 def each_slice_has_a_pool(placed: Placed[Multislice]) -> Iterator[Problem]:
     """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
     run = placed.section
@@ -96,7 +96,7 @@ def autopilot_pods_are_not_privileged(stack: ResolvedStack) -> Iterator[Problem]
             yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
 
-@each(lambda stack: stack.multislices)
+@each(lambda stack: stack.of(Multislice))
 def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem]:
     """Pods on the host network have the node's identity, not that of their service account."""
     run = placed.section
@@ -110,7 +110,7 @@ def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem
         yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
 
 
-@each(lambda stack: stack.batch_jobs)
+@each(lambda stack: stack.of(TpuBatch))
 def services_are_for_several_pods(placed: Placed[TpuBatch]) -> Iterator[Problem]:
     """Only a multi-host Job has a headless Service, by which its pods find each other."""
     run = placed.section
@@ -122,7 +122,9 @@ def services_are_for_several_pods(placed: Placed[TpuBatch]) -> Iterator[Problem]
 @rule
 def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
-    jobs: dict[tuple[str, str], str] = {(run.namespace, run.object_name): "training" for run in stack.fine_tunes}
+    jobs: dict[tuple[str, str], str] = {
+        (placed.section.namespace, placed.section.object_name): "training" for placed in stack.of(FineTune)
+    }
     named = [workload for workload in stack.workloads if workload.has_named_service]
     services = {(workload.namespace, workload.service_name): workload.name for workload in named}
     for placed in stack.tpu_runs:
@@ -145,7 +147,7 @@ def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
 @rule
 def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of pods, derived from that of their run, have at most 63 characters and begin with a letter."""
-    for placed in stack.multislices:
+    for placed in stack.of(Multislice):
         run = placed.section
         last = placed.slice.hosts - 1
         index = f"{run.slices - 1}-0" if placed.pool_of_slice else f"{run.slices - 1}"
@@ -153,7 +155,7 @@ def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
             cause = f"{run.name} begins with a digit. JobSet would refuse it"
             yield Problem(run.at("name"), cause, "Begin with a letter")
         yield from _fits_a_name(run, len(f"{run.object_name}-slice-{index}-{last}") + _POD_SUFFIX)
-    for placed_job in stack.batch_jobs:
+    for placed_job in stack.of(TpuBatch):
         job = placed_job.section
         last = placed_job.slice.hosts - 1
         service = job.service_name
@@ -234,7 +236,7 @@ def flavors_are_queued_or_not(resolved: ResourceFlavor) -> Iterator[Problem]:
 
 
 @needs("gke-ai:tpuPools")
-@each(lambda stack: stack.batch_jobs)
+@each(lambda stack: stack.of(TpuBatch))
 def bounds_of_runs_fit_their_pools(placed: Placed[TpuBatch]) -> Iterator[Problem]:
     """A run's maximum duration is for queued provisioning, and not longer than the nodes' lifetime."""
     run = placed.section
@@ -261,7 +263,7 @@ def shared_growing_pools_have_their_own_flavors(stack: ResolvedStack) -> Iterato
     admit two runs that each hold a pool and wait for the other's.
     """
     seen: dict[str, Multislice] = {}
-    for placed in stack.multislices:
+    for placed in stack.of(Multislice):
         run = placed.section
         own = [pool for pool in placed.nodes.pools if pool.grows]
         shared = [pool.name for pool in own if pool.name in seen]

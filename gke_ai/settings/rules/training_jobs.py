@@ -12,14 +12,15 @@ from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE, ResolvedStack
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
-from gke_ai.settings.runs import checkpoint_folder, pod_host
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
 
+each_job = each(lambda stack: [placed.section for placed in stack.of(TrainingRun)])
 
-@each(lambda stack: stack.training_jobs)
+
+@each_job
 def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Directories of checkpoints are relative paths, and a run does not resume from its own."""
     stated = {"checkpoints.path": run.checkpoints.path if run.checkpoints else None, "resumeFrom": run.resume_from}
@@ -35,12 +36,12 @@ def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator
     if run.checkpoints is None:
         cause = "the run has no checkpoints, and resumeFrom is a directory in their bucket. It would have no effect"
         yield Problem(run.at("resumeFrom"), cause, "Set checkpoints: {bucket: …}, or remove resumeFrom")
-    elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == checkpoint_folder(run):
+    elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == run.checkpoint_folder:
         cause = f"{run.resume_from} is the run's own directory, from which it always resumes. It would have no effect"
         yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
     """Each bucket has a mount path of its own."""
     seen: dict[PurePosixPath, str] = {}
@@ -51,7 +52,7 @@ def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(f"{mount.key}.mountPath"), cause, "Write another path")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Resources of the FUSE sidecar are for runs that mount a bucket."""
     for key, stated in (("sidecarMemoryLimit", run.sidecar_memory_limit), ("sidecarCpu", run.sidecar_cpu)):
@@ -60,7 +61,7 @@ def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
 
 
-@each(lambda stack: stack.training_jobs)
+@each_job
 def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
     """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
     if run.namespace == DEFAULT_NAMESPACE:
@@ -77,9 +78,9 @@ def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         for workload in stack.workloads
         if not isinstance(workload, TrainingRun)
     }
-    for run in stack.training_jobs:
+    for run in (placed.section for placed in stack.of(TrainingRun)):
         jobset = run.object_name
-        longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
+        longest = len(run.pod_host(run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
             yield Problem(
                 run.at("name"), f"{run.name} begins with a digit. JobSet would refuse it", "Begin with a letter"

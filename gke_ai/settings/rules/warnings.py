@@ -15,7 +15,7 @@ from gke_ai.settings.model import AnyServer, GpuPool, Pool, Server, Workload
 from gke_ai.settings.problems import SHOWN
 from gke_ai.settings.resolved import Placed
 from gke_ai.settings.rules.common import join_names
-from gke_ai.settings.rules.serving import refused_arguments
+from gke_ai.settings.rules.serving import has_pinned_release, refused_arguments
 
 # How long before its end a reservation is warned about: the maximum duration of Google's other timed capacity.
 SOON = timedelta(days=7)
@@ -36,7 +36,7 @@ def legacy_engines(serving: Sequence[Server]) -> list[str]:
 
 def uncertain_arguments(serving: Sequence[Server]) -> list[str]:
     """Arguments that the pinned release refuses, of servers with another image."""
-    own = (server for server in serving if not server.has_pinned_release)
+    own = (server for server in serving if not has_pinned_release(server))
     problems = islice(chain.from_iterable(map(refused_arguments, own)), SHOWN)
     return [f"{problem} {_OTHER_IMAGE}" for problem in problems]
 

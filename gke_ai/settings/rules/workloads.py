@@ -21,7 +21,6 @@ from gke_ai.settings.rules.common import (
     repeated,
     rule,
 )
-from gke_ai.settings.runs import checkpoint_folder, model_path
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,7 +67,7 @@ def names_become_dns_names(stack: ResolvedStack) -> Iterator[Problem]:
             cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
-    for job in stack.fine_tunes:
+    for job in (placed.section for placed in stack.of(FineTune)):
         longest = f"{job.object_name}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
@@ -221,7 +220,7 @@ def paths_are_on_the_volume(stack: ResolvedStack) -> Iterator[Problem]:
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
             yield Problem(run.at(f"{volume.key}.mountPath"), cause, "Write for example /model-data")
         elif isinstance(run, FineTune):
-            target = PurePosixPath(model_path(run))
+            target = PurePosixPath(run.checkpoint_path)
             if not target.is_relative_to(mount) or ".." in target.parts:
                 cause = f"{target} is not below {mount}, the mount path of the bucket. The checkpoints would be lost "
                 cause += "with the pod"
@@ -233,7 +232,7 @@ def runs_have_separate_checkpoint_folders(stack: ResolvedStack) -> Iterator[Prob
     """No two runs write checkpoints to the same folder."""
     seen: dict[tuple[str, PurePosixPath], Run] = {}
     for run in stack.settings.training:
-        folder = checkpoint_folder(run)
+        folder = run.checkpoint_folder
         first = run if folder is None else seen.setdefault(folder, run)
         if folder is not None and first is not run:
             cause = f"{first.name} writes its checkpoints to the same folder of bucket {folder[0]}. "
@@ -252,7 +251,7 @@ def shared_memory_is_memory_of_the_container(stack: ResolvedStack) -> Iterator[P
     """
     runs: list[Multislice | TpuBatch | TrainingRun] = [
         *(placed.section for placed in stack.tpu_runs),
-        *stack.training_jobs,
+        *(placed.section for placed in stack.of(TrainingRun)),
     ]
     for run in runs:
         memory = run.resources.memory

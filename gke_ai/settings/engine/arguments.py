@@ -55,12 +55,16 @@ class Reading:
     """Arguments as the engine reads them.
 
     Attributes:
+        texts: The arguments.
+        dashes: What precedes a name in messages.
         values: The value of each flag by its name, without dashes. The last one counts.
         names: The flag that each argument sets. Empty: it is the value of the one before.
         abbreviated: The flags of arguments that abbreviate one, by the number of the argument.
         mistakes: What the release refuses.
     """
 
+    texts: Sequence[str] = ()
+    dashes: str = "--"
     values: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     abbreviated: dict[int, str] = field(default_factory=dict)
@@ -161,7 +165,7 @@ def _parser(file: str) -> _Parser:
 @cache
 def read(arguments: tuple[str, ...], file: str) -> Reading:
     """Reads arguments by the flags of a file in the catalog. Without a file, nothing is known of them."""
-    reading, flags, parser = Reading(names=[""] * len(arguments)), flags_of(file), _parser(file)
+    reading, flags, parser = Reading(arguments, names=[""] * len(arguments)), flags_of(file), _parser(file)
     values, mistakes, known = reading.values, reading.mistakes, [f"--{name}" for name in flags]
     for group in _groups(arguments[:MOST]):
         (index, first), texts = group[0], [text for _, text in group]

@@ -1,0 +1,1 @@
+"""What an engine gets from a server: its command line, and how it reads its arguments."""
