@@ -81,6 +81,7 @@ def toctree(entries: list[str], caption: str = "") -> str:
 def copied(page: Path, root: Path = ROOT) -> str:
     """The text of a page in the copy, with its part of the navigation."""
     text = LINK.sub(lambda match: f"{page_of(match['file'])}{match['anchor'] or ''}", (root / page).read_text())
+    text = text.replace("```mermaid\n", "```text\n")  # GitHub draws it, the site shows its arrows as text
     if page == HOME:
         menu = {title: [str(file) for file in section] for title, section in navigation(root).items()}
         single = [section[0] for section in menu.values() if len(section) == 1]

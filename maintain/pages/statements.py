@@ -38,7 +38,7 @@ FOREIGN_PATHS = {"monitoring.editor"}
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
 # How long commands take on two cores, in the words that pages use. The figures of `make test` are the last record in
-# CONTRIBUTING.md.
+# maintain/README.md.
 DURATIONS: Mapping[str, Sequence[str]] = {
     "make setup": ("about half an hour",),
     "make up": ("ten to fifteen minutes", "less than a minute"),

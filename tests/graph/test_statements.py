@@ -63,7 +63,7 @@ def test_planted_error_is_found(check: str, text: str, report: str) -> None:
 
 
 def test_duration_of_make_test_is_that_of_the_last_record() -> None:
-    recorded = re.findall(r"\([\d,]+ tests, ([\d.]+) minutes", (ROOT / "CONTRIBUTING.md").read_text())
+    recorded = re.findall(r"\([\d,]+ tests, ([\d.]+) minutes", (ROOT / "maintain/README.md").read_text())
     (words,) = DURATIONS["make test"]
     stated = re.search(r"\d+", words)
     assert stated

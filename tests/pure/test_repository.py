@@ -127,7 +127,7 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_rele
         for file in repository.tracked("**/*.*")
         if file.suffix in (".txt", ".lock") and "--hash=" in file.read_text()
     ]
-    of_one_release = {"/maintain/real_vllm"}  # CONTRIBUTING.md says how it is renewed
+    of_one_release = {"/maintain/real_vllm"}  # maintain/README.md says how it is renewed
     folders_of_pip = {f"/{file.parent.relative_to(ROOT)}".rstrip(".") for file in hashed} - of_one_release
     assert {*folders["pip"]} == folders_of_pip | {"/emulator"}  # its lock is that of the root
 
