@@ -21,8 +21,9 @@ make policies STACK=prod              # on the emulator; make preview checks too
 
 The key `gke-ai:policies` of a stack sets the effect of a violation: `mandatory` stops the deployment, `advisory` (the
 default) only reports it. A policy checks each resource by itself, or *the stack* as a whole. Policies marked
-*mandatory stacks* are disabled in stacks whose policies are advisory. A mandatory violation stops `pulumi up` in its preview, before anything is created. With `--skip-preview`, Pulumi checks
-each resource before it creates it, and policies of the stack only at the end.
+*mandatory stacks* are disabled in stacks whose policies are advisory. A mandatory violation stops `pulumi up` in its
+preview, before anything is created. With `--skip-preview`, Pulumi checks each resource before it creates it, and
+policies of the stack only at the end.
 
 A value that is known only after an `up` is not a violation. The `up` checks it again. Policies do not see the objects
 that a Helm chart installs. `Pulumi.prod.yaml` violates no policy. The examples follow their source documents, and
