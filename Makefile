@@ -24,7 +24,7 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 # pyproject.toml has the settings.
 SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test-python test test-nightly test-long test-vllm faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -81,8 +81,7 @@ test:  ## run every test that CI runs
 	$(MEASURED) -m "not nightly" -n 3 --dist loadfile --no-loadscope-reorder --durations 12
 test-nightly:  ## run the tests that repeat, compare versions, kill or soak: make test-nightly [PART=kills]
 	@emulator/run --tools all python -m maintain.nightly "$$PART"
-test-long: test-nightly
-# Not in CI: CONTRIBUTING.md says what it takes.
+# Not in CI: maintain/README.md says what it takes.
 test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
 	emulator/run python -m maintain.real_vllm
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]

@@ -93,7 +93,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def InstallDependencies(
         self, request: language.InstallDependenciesRequest, context: grpc.ServicerContext
     ) -> Iterator[language.InstallDependenciesResponse]:
-        message = "Nothing to install: emulator/run created the Python environment from requirements.lock.\n"
+        message = "Nothing to install: emulator/run created the Python environment from requirements/all.lock.\n"
         yield language.InstallDependenciesResponse(stdout=message.encode())
 
     def Run(self, request: language.RunRequest, context: grpc.ServicerContext) -> language.RunResponse:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -38,32 +39,64 @@ emulator/run gke-ai status --stack dev    # in a checkout, without an installati
 | 1 | not possible, interrupted, or something is missing or fails: `doctor`, `verify`, `smoke`, `report`, `upgrade` |
 | 2 | the command is written wrong |
 | 3 | a rule, a policy or the cluster refuses the change that is rehearsed, or the run that is asked about |
+
+## Shared options
+
+Several verbs have these options, and name them after *Shared*. The value of an option follows its name.
+
 """
 
 
 def page() -> str:
     """The page."""
-    return "\n".join([HEAD, *(line for section in gke_ai.sections.items() for line in of_section(*section))])
+    shared = shared_options()
+    sections = (line for section in gke_ai.sections.items() for line in of_section(*section, shared))
+    return "\n".join([HEAD + table(shared), *sections])
 
 
-def of_section(title: str, names: list[str]) -> Iterator[str]:
+def shared_options() -> dict[str, str]:
+    """The options that several verbs describe alike, with their meaning."""
+    uses = Counter(
+        (of_option(option), meaning(option)) for verb in gke_ai.commands.values() for option in options_of(verb)
+    )
+    shared: dict[str, str] = {}
+    for (names, text), times in uses.most_common():
+        if times > 1:
+            shared.setdefault(names, text)
+    return shared
+
+
+def of_section(title: str, names: list[str], shared: Mapping[str, str]) -> Iterator[str]:
     """A section of verbs."""
     yield f"## {title}\n"
     for name in names:
-        yield from of_verb(name, gke_ai.commands[name])
+        yield from of_verb(name, gke_ai.commands[name], shared)
 
 
-def of_verb(name: str, verb: click.Command) -> Iterator[str]:
+def of_verb(name: str, verb: click.Command, shared: Mapping[str, str]) -> Iterator[str]:
     """A verb: what it does, its options, and examples."""
     yield f"### {name}\n"
     for paragraph in inspect.cleandoc(verb.help or "").split("\n\n"):
         yield " ".join(paragraph.split()) + "\n"
     examples = [line.strip() for line in (verb.epilog or "").splitlines() if "gke-ai" in line]
     yield "```\n" + "\n".join(examples) + "\n```\n"
-    options = [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
-    if options:
-        yield "| option | meaning |\n| --- | --- |"
-        yield "\n".join(f"| {of_option(option)} | {meaning(option)} |" for option in options) + "\n"
+    options = {of_option(option): (option, meaning(option)) for option in options_of(verb)}
+    own = {names: text for names, (_, text) in options.items() if shared.get(names) != text}
+    if own:
+        yield table(own)
+    if names := [f"`{option.opts[0]}`" for names, (option, _) in options.items() if names not in own]:
+        yield f"[Shared](#shared-options): {', '.join(names)}\n"
+
+
+def options_of(verb: click.Command) -> list[click.Option]:
+    """The options that the help of a verb shows."""
+    return [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
+
+
+def table(options: Mapping[str, str]) -> str:
+    """Options and their meaning."""
+    rows = (f"| {names} | {text} |" for names, text in options.items())
+    return "\n".join(["| option | meaning |\n| --- | --- |", *rows]) + "\n"
 
 
 def of_option(option: click.Option) -> str:

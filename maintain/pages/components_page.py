@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -38,6 +39,11 @@ one set of inputs in camelCase.
 
 An argument in **bold** is required. An argument marked *output* accepts the output of another resource. All other
 arguments need values that are known before Pulumi creates anything.
+
+## Shared arguments
+
+Several components have these keyword arguments, and name them after *Shared*.
+
 """
 SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -46,23 +52,40 @@ def page() -> str:
     """The page as Markdown."""
     outputs = Package(every_component()).outputs()
     every = sorted(every_component(), key=lambda component: component.__name__)
-    parts = [_component(component, outputs[component.__name__]) for component in every]
+    shared = _shared(every)
+    parts = [_component(component, outputs[component.__name__], shared) for component in every]
     types = sorted({type_ for component in every for type_ in _dataclasses(component)}, key=lambda cls: cls.__name__)
-    return HEAD + "".join(parts) + "\n## Types\n" + "".join(map(_type_section, types))
+    head = HEAD + _table({f"`{name}`": cells for name, cells in shared.items()}, "keyword argument")
+    return head + "".join(parts) + "\n## Types\n" + "".join(map(_type_section, types))
 
 
-def _component(component: type[Component], outputs: Sequence[str]) -> str:
+def _shared(every: Sequence[type[Component]]) -> dict[str, str]:
+    """Type and meaning of the keyword arguments that several components describe alike, by name."""
+    uses = Counter(
+        (name, _cells(field)) for component in every for name, field in ComponentInputs(component).keywords.items()
+    )
+    shared: dict[str, str] = {}
+    for (name, cells), times in uses.most_common():
+        if times > 1:
+            shared.setdefault(name, cells)
+    return dict(sorted(shared.items()))
+
+
+def _component(component: type[Component], outputs: Sequence[str], shared: Mapping[str, str]) -> str:
     inputs = ComponentInputs(component)
     lines = [f"\n## {component.__name__}\n", _summary(component)]
     if inputs.section:
         required = ", ".join(f"`{key}`" for key in sorted(REQUIRED.get(component.__name__, ())))
         lines.append(f"\nSection: {_link(inputs.section)}" + (f" with {required}" if required else ""))
-    if inputs.keywords:
-        lines.append(f"\n{_rows(inputs.keywords, 'keyword argument')}")
+    own = {name: field for name, field in inputs.keywords.items() if shared.get(name) != _cells(field)}
+    if own:
+        lines.append(f"\n{_rows(own, 'keyword argument')}".removesuffix("\n"))
+    if names := [_name(name, field) for name, field in _ordered(inputs.keywords) if name not in own]:
+        lines.append(f"\n[Shared](#shared-arguments): {', '.join(names)}")
     for keyword in inputs.keywords:
         if (name := inputs.input_name(keyword)) != to_camel(keyword):
-            lines.append(f"The package calls `{keyword}` `{name}`.\n")
-    return "\n".join(lines) + f"\nOutputs: {', '.join(f'`{output}`' for output in sorted(outputs)) or 'none'}\n"
+            lines.append(f"\nThe package calls `{keyword}` `{name}`.")
+    return "\n".join(lines) + f"\n\nOutputs: {', '.join(f'`{output}`' for output in sorted(outputs)) or 'none'}\n"
 
 
 def _type_section(cls: type) -> str:
@@ -70,13 +93,26 @@ def _type_section(cls: type) -> str:
 
 
 def _rows(fields: Mapping[str, Input], title: str) -> str:
+    return _table({_name(name, field): _cells(field) for name, field in _ordered(fields)}, title)
+
+
+def _table(rows: Mapping[str, str], title: str) -> str:
     lines = [f"| {title} | is a | meaning |", "| --- | --- | --- |"]
-    for name in sorted(fields, key=lambda name: (not fields[name].required, name)):
-        field = fields[name]
-        shown = f"**`{name}`**" if field.required else f"`{name}`"
-        output = ", *output*" if type_of_output(field.annotation) else ""
-        lines.append(f"| {shown} | {_type(field.annotation)}{output} | {' '.join((field.description or '').split())} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(f"| {name} | {cells} |" for name, cells in rows.items())]) + "\n"
+
+
+def _ordered(fields: Mapping[str, Input]) -> list[tuple[str, Input]]:
+    """Required ones first."""
+    return sorted(fields.items(), key=lambda item: (not item[1].required, item[0]))
+
+
+def _name(name: str, field: Input) -> str:
+    return f"**`{name}`**" if field.required else f"`{name}`"
+
+
+def _cells(field: Input) -> str:
+    output = ", *output*" if type_of_output(field.annotation) else ""
+    return f"{_type(field.annotation)}{output} | {' '.join((field.description or '').split())}"
 
 
 def _type(annotation: Any) -> str:

@@ -20,9 +20,10 @@ make policies STACK=prod              # on the emulator; make preview checks too
 ```
 
 The key `gke-ai:policies` of a stack sets the effect of a violation: `mandatory` stops the deployment, `advisory` (the
-default) only reports it. Policies marked *mandatory stacks* are disabled in stacks whose policies are advisory. A
-mandatory violation stops `pulumi up` in its preview, before anything is created. With `--skip-preview`, Pulumi checks
-each resource before it creates it, and policies of the stack only at the end.
+default) only reports it. A policy checks each resource by itself, or *the stack* as a whole. Policies marked
+*mandatory stacks* are disabled in stacks whose policies are advisory. A mandatory violation stops `pulumi up` in its
+preview, before anything is created. With `--skip-preview`, Pulumi checks each resource before it creates it, and
+policies of the stack only at the end.
 
 A value that is known only after an `up` is not a violation. The `up` checks it again. Policies do not see the objects
 that a Helm chart installs. `Pulumi.prod.yaml` violates no policy. The examples follow their source documents, and
@@ -53,14 +54,13 @@ def page() -> str:
     for subject, policies in BY_SUBJECT.items():
         assert subject.__doc__
         title = subject.__doc__.strip().rstrip(".")
-        text += f"\n## {title}\n\n| policy | what it ensures | remedy | checks |\n| --- | --- | --- | --- |\n"
+        text += f"\n## {title}\n\n| policy | what it ensures | remedy | scope |\n| --- | --- | --- | --- |\n"
         text += "".join(f"{row(policy)}\n" for policy in policies)
     return text
 
 
 def row(policy: Policy) -> str:
     """Returns a policy as a row of a table."""
-    scope = "the stack" if policy.whole_stack else "each resource"
-    scope += ", *mandatory stacks*" if policy.only_mandatory else ""
-    cells = [f"`{policy.name}`", policy.description, policy.remedy, scope]
+    scope = [*(["the stack"] if policy.whole_stack else []), *(["*mandatory stacks*"] if policy.only_mandatory else [])]
+    cells = [f"`{policy.name}`", policy.description, policy.remedy, ", ".join(scope)]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

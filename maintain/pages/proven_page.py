@@ -20,7 +20,7 @@ LEVELS = {
     "cluster": "the emulator: Pulumi with a real Kubernetes API, scheduler, Kueue and JobSet",
     "nightly": "the emulator, at night",
 }
-NONE, HERE = "not covered", "✓"
+NONE, HERE = "–", "✓"
 RUNS = ROOT / "tests" / "nightly" / "runs.yaml"
 HEAD = """<!-- Written by `make docs` from the tests, tests/nightly/runs.yaml and maintain/pages/proven.yaml. -->
 # What was proven where
@@ -30,6 +30,7 @@ HEAD = """<!-- Written by `make docs` from the tests, tests/nightly/runs.yaml an
 {levels}
 
 What has a ✓ runs at every change, with the pinned releases. The other columns have the day of the last recorded run.
+What has a – is not covered.
 
 | what | {columns} | by hand | Google Cloud |
 | --- |{rule} --- | --- |

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,7 @@ _SUMMARIES = {"quantity": "quantity", "ipv4-range": "IPv4 range"}
 _NAMES = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "string"}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Row:
     """A key of one or more classes, as a page shows it."""
 
@@ -33,7 +33,7 @@ class Row:
     type: str
     default: str
     meaning: str
-    example: str
+    example: str = dataclasses.field(compare=False)
     # The forms of a union that have the key, such as `mode: spot`. Empty if all have it.
     forms: tuple[str, ...] = ()
 
@@ -49,13 +49,20 @@ Link = Callable[[Sequence[type[Section]]], str]
 
 
 def table(sections: Sequence[type[Section]], link: Link) -> str:
-    """The keys of a section, or of the sections of a union, as a Markdown table. Required keys are first."""
-    rows = sorted(rows_of(sections, link), key=lambda row: (bool(row.forms), row.default != "required"))
-    return "| key | type | default | meaning | example |\n| --- | --- | --- | --- | --- |\n" + "\n".join(map(str, rows))
+    """The keys of a section, or of the sections of a union, as a Markdown table."""
+    return as_table(rows_of(sections, link))
+
+
+def as_table(rows: Iterable[Row]) -> str:
+    """Keys as a Markdown table. Required keys are first, and those of all forms."""
+    ordered = sorted(rows, key=lambda row: (bool(row.forms), row.default != "required"))
+    return "| key | type | default | meaning | example |\n| --- | --- | --- | --- | --- |\n" + "\n".join(
+        map(str, ordered)
+    )
 
 
 def rows_of(sections: Sequence[type[Section]], link: Link) -> list[Row]:
-    """A row for each key. A key that several sections have alike is one row."""
+    """A row for each key. A key that several sections have alike is one row, with the example of the first."""
     if len(sections) == 1:
         return list(_rows(sections[0], link))
     tag, by_form = discriminator(list(sections))
@@ -64,9 +71,15 @@ def rows_of(sections: Sequence[type[Section]], link: Link) -> list[Row]:
         for row in _rows(section, link):
             if row.key != tag:
                 found.setdefault(row, []).append(f"{tag}: {form}")
-    shared = [replace(row, forms=() if len(forms) == len(sections) else tuple(forms)) for row, forms in found.items()]
+    shared = [
+        dataclasses.replace(row, forms=() if len(forms) == len(sections) else tuple(forms))
+        for row, forms in found.items()
+    ]
     first = next(row for row in _rows(sections[0], link) if row.key == tag)
-    return [replace(first, type=_either(f"`{form}`" for form in by_form), meaning="One of the forms above."), *shared]
+    return [
+        dataclasses.replace(first, type=_either(f"`{form}`" for form in by_form), meaning="One of the forms above."),
+        *shared,
+    ]
 
 
 def _rows(section: type[Section], link: Link) -> Iterator[Row]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import yaml
@@ -15,7 +16,7 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.secrets import SECRETS
-from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
+from maintain.pages.settings_keys import CONFIGURATIONS, Link, as_table, rows_of, split, table
 from tests.support.repository import name_of, source
 
 NOTE = "<!-- Written by `make docs` from gke_ai/settings/model. -->"
@@ -51,16 +52,14 @@ def slug(key: str) -> str:
 
 
 def link_to(section: type[Section]) -> str:
-    """The link from the folder `docs/` to the keys of a class, or to the page that has them first."""
+    """The link from the folder `docs/` to the keys of a class."""
     for key, field in _keys():
         roots = section_types(field.annotation)
         if section in roots:
             anchor = f"#{_anchor(_form(roots, section))}" if len(roots) > 1 else ""
             return f"settings/{slug(key)}.md{anchor}"
-        for path, classes in parts_below(roots):
-            if section in classes:
-                return f"settings/{slug(key)}.md#{_anchor(path)}"
-    raise LookupError(f"{section} is on no page")
+    key, path = next(home for classes, home in _homes().items() if section in classes)
+    return f"settings/{slug(key)}.md#{_anchor(path)}"
 
 
 def parts_below(roots: Sequence[type[Section]]) -> list[Part]:
@@ -83,15 +82,24 @@ def parts_below(roots: Sequence[type[Section]]) -> list[Part]:
     return list(parts)
 
 
+@cache
+def _homes() -> Mapping[tuple[type[Section], ...], tuple[str, str]]:
+    """The key of the page, and the path on it, that describe a section inside others: the first that has it."""
+    homes: dict[tuple[type[Section], ...], tuple[str, str]] = {}
+    for key, field in _keys():
+        for path, classes in parts_below(section_types(field.annotation)):
+            homes.setdefault(classes, (key, path))
+    return homes
+
+
 def section_page(key: str) -> str:
     """The page of a section."""
     field = dict(_keys())[key]
     roots = section_types(field.annotation)
-    parts = parts_below(roots)
-    anchors = {classes: f"#{_anchor(path)}" for path, classes in parts}
 
     def link(classes: Sequence[type[Section]]) -> str:
-        return anchors[tuple(classes)]
+        page, path = _homes()[tuple(classes)]
+        return f"{'' if page == key else f'{slug(page)}.md'}#{_anchor(path)}"
 
     text = f"# {PREFIX}{key}\n\n{NOTE}\n\n"
     guides = f"\nSee also: {GUIDES[key]}.\n" if key in GUIDES else ""
@@ -99,13 +107,22 @@ def section_page(key: str) -> str:
         shape = "a list of such objects" if _brackets(field) else "an object"
         text += f"{_doc(roots[0])} The value is {shape}.\n{guides}{example(key)}\n{table(roots, link)}\n"
     else:
-        text += f"{_meaning(key)} The value is a list. Each item has one of these forms:\n"
-        for root in roots:
-            text += f"\n- [`{_form(roots, root)}`](#{_anchor(_form(roots, root))}): {_summary(root)}"
-        text += f"\n{guides}"
-        for root in roots:
-            text += f"\n## `{_form(roots, root)}`\n\n{_doc(root)}\n{example(key, root)}\n{table([root], link)}\n"
+        forms = ", ".join(f"[`{_form(roots, root)}`](#{_anchor(_form(roots, root))})" for root in roots)
+        text += f"{_meaning(key)} The value is a list. Each item has one of these forms: {forms}.\n{guides}"
+        text += "".join(_forms(key, roots, link))
+    parts = [(path, classes) for path, classes in parts_below(roots) if _homes()[classes] == (key, path)]
     return text + "".join(f"\n## `{path}`\n{_part(classes, link)}" for path, classes in parts)
+
+
+def _forms(key: str, roots: Sequence[type[Section]], link: Link) -> Iterator[str]:
+    """Each form of an item with its own keys, then the keys that several forms have alike."""
+    tag, _ = discriminator(list(roots))
+    shared = [row for row in rows_of(roots, link) if row.key != tag and len(row.forms) != 1]
+    for root in roots:
+        own = [row for row in rows_of([root], link) if not any(replace(row, forms=of.forms) == of for of in shared)]
+        yield f"\n## `{_form(roots, root)}`\n\n{_doc(root)}\n{example(key, root)}\n{as_table(own)}\n"
+        yield "\nIt also has the [shared keys](#shared-keys).\n"
+    yield f"\n## Shared keys\n\n{as_table(shared)}\n"
 
 
 def _part(classes: Sequence[type[Section]], link: Link) -> str:

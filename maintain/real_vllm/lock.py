@@ -23,7 +23,7 @@ LEFT_OUT = re.compile(r"(torchvision|torchaudio|torchcodec|triton|nvidia|cuda)\b
 HEAD = (
     f"# Written by `python -m maintain.real_vllm.lock`: {PACKAGE} and what it needs to serve on the CPU, "
     f"for x86-64 and Python 3.11.\n# {PACKAGE} is not of the project vLLM: "
-    "CONTRIBUTING.md says how it was compared with the project's own package.\n"
+    "maintain/README.md says how it was compared with the project's own package.\n"
 )
 
 

@@ -114,7 +114,7 @@ def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
     assert names == {str(file) for file in files if file.parts[1] != "tests"} - left_out | {
         "emulator/requirements.lock"
     }
-    assert content.read("emulator/requirements.lock") == (ROOT / "requirements.lock").read_bytes()
+    assert content.read("emulator/requirements.lock") == (ROOT / "requirements/all.lock").read_bytes()
     programs = {str(file) for file in files if os.access(ROOT / file, os.X_OK)}
     assert "emulator/run" in programs
     assert {info.filename for info in content.infolist() if info.external_attr >> 16 & 0o100} == programs

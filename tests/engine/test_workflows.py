@@ -99,7 +99,7 @@ def test_each_action_has_one_commit() -> None:
 
 def test_pulumi_has_the_version_that_the_tests_use() -> None:
     (stated,) = (step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {}))
-    assert f"\npulumi=={stated} " in (ROOT / "requirements.lock").read_text()
+    assert f"\npulumi=={stated} " in (ROOT / "requirements/all.lock").read_text()
 
 
 def test_every_environment_has_preview_deployment_and_drift_detection() -> None:

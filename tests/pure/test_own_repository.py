@@ -154,7 +154,7 @@ def test_no_installation_asks_an_index_for_our_names() -> None:
 def test_a_job_that_signs_in_installs_only_what_is_checked(repository: Path) -> None:
     """By hashes, or from the repository itself. Steps of an action belong to the job that uses it."""
     texts = written(repository)
-    assert texts["requirements.lock"] == (ROOT / "requirements-program.lock").read_text()
+    assert texts["requirements.lock"] == (ROOT / "requirements/program.lock").read_text()
     action = texts[".github/actions/set-up/action.yml"]
     jobs = [
         yaml.safe_dump(job, width=1000)
