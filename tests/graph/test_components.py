@@ -35,7 +35,7 @@ from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support import cluster_client
 from gke_ai.settings import load, model
-from tests.support.recorder import PROJECT, ROOT, Record, record
+from tests.support.recorder import PROJECT, ROOT, Record, failed, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -658,10 +658,6 @@ def test_fuse_sidecar_gets_the_settings_of_the_volume(build: Build) -> None:
         "gke-gcsfuse/memory-limit": "20Gi",
         "gke-gcsfuse/cpu-limit": "2",
     }
-
-
-def failed(*errors: str) -> pulumi.ErrorHookArgs:
-    return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
 
 
 # --- the first replica ------------------------------------------------------------------------------------------------

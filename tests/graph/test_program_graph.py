@@ -264,3 +264,14 @@ def test_system_pool_boots_from_hyperdisk_only_if_it_must(
     cluster = {"mode": "standard", "location": "us-central1", "systemPool": {"machineType": machine}}
     pool = run_program({"gke-ai:cluster": cluster}, False, monkeypatch).one("NodePool")
     assert pool.inputs["nodeConfig"]["diskType"] == disk
+
+
+def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(STANDARD)
+    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
+    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
+    message = refused(config, monkeypatch)
+    for path in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp"):
+        assert f"- {path}: " in message
+    assert "4 problems" in message
+    assert TOKEN not in message

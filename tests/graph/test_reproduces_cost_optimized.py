@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.graph.test_reproduces_source import (
+from tests.support.recorder import ROOT, TOKEN, configuration, run_program
+from tests.support.reproduced import (
     identity,
     pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
@@ -17,7 +18,6 @@ from tests.graph.test_reproduces_source import (
     token_has_both_names,
     unwrapped,
 )
-from tests.support.recorder import ROOT, TOKEN, configuration, run_program
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"
 EXPECTED = ROOT / "tests" / "data" / "expected" / "cost-optimized-serving.yaml"

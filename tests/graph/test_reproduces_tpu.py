@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gke_ai.catalog.versions import JAX_TPU_IMAGE
-from tests.graph.test_reproduces_source import comparable, identity, kueue_objects_are_v1beta2, merged
 from tests.support.recorder import ROOT, Record, configuration, run_program
+from tests.support.reproduced import comparable, identity, kueue_objects_are_v1beta2, merged
 
 EXPECTED = ROOT / "tests" / "data" / "expected"
 FLEX_START = "examples/flex-start-tpu.yaml"

@@ -12,16 +12,21 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.test_tenants import (
+from tests.support.emulator import Emulator, deployed, eventually
+from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.tenants import (
     AUTOPILOT,
     FINALIZER,
     NO_QUEUE,
+    OWN,
     PLACES,
     QUEUE,
+    QUOTA,
     RBAC,
+    UNLISTED,
+    WITH_OPERATORS,
     Credential,
+    counted_member,
     created,
     in_use,
     item,
@@ -33,9 +38,6 @@ from tests.cluster.test_tenants import (
     running,
     spec,
 )
-from tests.nightly.test_trainer_and_ray import QUEUE as OWN
-from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, counted_member
-from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 
 Object = dict[str, Any]
 ADMITTED = int(QUOTA["nvidia.com/gpu"])
@@ -52,7 +54,7 @@ REPLACED = "Duplicate value"
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A deployed tenant with all controllers."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
+    with deployed(AUTOPILOT, WITH_OPERATORS) as emulator:
         yield emulator
 
 

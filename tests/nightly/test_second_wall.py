@@ -20,11 +20,22 @@ from gke_ai.components.queues.tenant import TIMES
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import Uncounted, uncounted
 from gke_ai.workspace.emulation import READY_AFTER
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
-from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, counted_member
+from tests.support.emulator import Emulator, deployed, eventually
 from tests.support.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.tenants import (
+    AUTOPILOT,
+    OWN,
+    WITH_OPERATORS,
+    Credential,
+    counted_member,
+    created,
+    deployment,
+    in_use,
+    job,
+    jobset,
+    pod,
+    spec,
+)
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly
@@ -44,7 +55,7 @@ AT_A_TIME = 60
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A deployed tenant with all controllers of runs."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
+    with deployed(AUTOPILOT, WITH_OPERATORS) as emulator:
         yield emulator
 
 
@@ -74,26 +85,26 @@ def run_of(number: int, chance: random.Random) -> Object:
         ending(item["spec"]["template"])
     elif kind == "Job":
         pods = chance.choice([1, 1, 2, 3])
-        item = job(spec(1, **priority), QUEUE, name)
+        item = job(spec(1, **priority), OWN, name)
         item["spec"] |= {"parallelism": pods, "completions": pods}
         ending(item["spec"]["template"])
     elif kind == "JobSet":
-        item = jobset(body, QUEUE, name)
+        item = jobset(body, OWN, name)
         ending(item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"])
     elif kind == "Pod":
-        item = pod(body | {"restartPolicy": "Never"}, QUEUE, name)
+        item = pod(body | {"restartPolicy": "Never"}, OWN, name)
         ending(item)
     elif kind == "Deployment":
-        item = deployment(spec(1, **priority), QUEUE, name)
+        item = deployment(spec(1, **priority), OWN, name)
         item["spec"]["replicas"] = chance.choice([1, 2])
     elif kind == "TrainJob":
-        item = train_job(name, QUEUE, nodes=chance.choice([1, 2]))
+        item = train_job(name, OWN, nodes=chance.choice([1, 2]))
         patches = item["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         ending(patches[0]["template"]["spec"]["template"])
     elif kind == "RayJob":
-        item = ray_job(name, QUEUE, submissionMode="HTTPMode")
+        item = ray_job(name, OWN, submissionMode="HTTPMode")
     else:
-        item = ray_cluster(name, QUEUE)
+        item = ray_cluster(name, OWN)
     return item
 
 
@@ -212,7 +223,7 @@ def more_in_use(member: Credential, than: int) -> bool:
 
 def full(name: str) -> Object:
     """A Job with as many GPUs as the queue has."""
-    item = job(spec(1), QUEUE, name)
+    item = job(spec(1), OWN, name)
     return {**item, "spec": {**item["spec"], "parallelism": GPUS, "completions": GPUS}}
 
 
@@ -221,7 +232,7 @@ def of_children(attacker: Credential) -> None:
     created(attacker.create(full("blocks")))
     eventually(lambda: in_use(attacker) == GPUS, "the queue is full", seconds=60)
     for number in range(3):
-        created(attacker.create(jobset(spec(1), QUEUE, f"small-{number}")))
+        created(attacker.create(jobset(spec(1), OWN, f"small-{number}")))
         child = f"small-{number}-slice-0"
         eventually(partial(exists, attacker, "Job", child), "its Job waits", seconds=60)
         assert attacker.change("Job", child, {"spec": {"parallelism": 9, "completions": 9}}).status == 200
@@ -244,7 +255,7 @@ def of_ray_that_stays(attacker: Credential) -> None:
         cluster = ray_cluster_spec(GPUS)
         created(
             attacker.create(
-                ray_job(f"stays-{number}", QUEUE, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
+                ray_job(f"stays-{number}", OWN, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
             )
         )
     eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
@@ -253,7 +264,7 @@ def of_ray_that_stays(attacker: Credential) -> None:
 def of_ray_that_fails_its_validation(attacker: Credential) -> None:
     """S5: a running RayCluster loses its annotation, so that Kueue takes it for one that waits."""
     for number in range(3):
-        item = ray_cluster(f"fails-{number}", QUEUE, ray_cluster_spec(GPUS))
+        item = ray_cluster(f"fails-{number}", OWN, ray_cluster_spec(GPUS))
         item["metadata"]["annotations"] = {"ray.io/ft-enabled": "true"}
         created(attacker.create(item))
     eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
@@ -264,7 +275,7 @@ def of_ray_that_fails_its_validation(attacker: Credential) -> None:
 def of_force(attacker: Credential) -> None:
     """S10: pods are deleted at once. Their nodes would run them on, which simulated nodes do not."""
     for number in range(3 * GPUS):
-        created(attacker.create(pod(spec(1), QUEUE, f"force-{number}")))
+        created(attacker.create(pod(spec(1), OWN, f"force-{number}")))
         eventually(lambda: in_use(attacker) > 0, "it runs", seconds=60)
         attacker.delete("Pod", f"force-{number}", gracePeriodSeconds=0)
 

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 
-from tests.support.mistakes import Configuration, base, problems_of
+from tests.support.mistakes import base, problems_of
 
 good = partial(base, "autoscaling")
-
-
-def server(name: str, pool: str, **more: Any) -> Configuration:
-    return {
-        "name": name,
-        "engine": "jetstream",
-        "model": "gemma-7b",
-        "checkpoint": "gs://bucket/checkpoint",
-        "pool": pool,
-        **more,
-    }
-
-
-def scaler(of: str, **more: Any) -> Configuration:
-    return {
-        "name": f"{of}-hpa",
-        "server": of,
-        "adapter": "stackdriver",
-        "maxReplicas": 2,
-        "metrics": [{"metric": "prefillBacklog", "target": 10}],
-        **more,
-    }
 
 
 def test_repeated_names_are_reported_with_their_namespace() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ import yaml
 
 from gke_ai.settings import BadConfiguration, load
 from tests.support import repository
-from tests.support.mistakes import PROJECT, TOKEN, Configuration, base, good, problems_of, put
+from tests.support.mistakes import PROJECT, TOKEN, Configuration, good, problems_of, put
 from tests.support.recorder import configuration
 
-on_autopilot = partial(base, "configuration", "on_autopilot")
-SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}
 SECOND_SERVER = {"name": "other", "model": "google/gemma-2-2b", "pool": "l4"}
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
 from gke_ai.settings.model import LoraAdapter
-from tests.graph.test_model_memory import SHAPE
-from tests.support.mistakes import base, of_subject, problems_of
+from tests.support.mistakes import SHAPE, base, of_subject, problems_of
 
 PATH = "gke-ai:serving[0]"
 

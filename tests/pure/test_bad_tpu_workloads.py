@@ -6,10 +6,6 @@ from functools import partial
 
 from tests.support.mistakes import base, good, problems_of
 
-slices = partial(base, "tpu_workloads", "slices")
-queued = partial(base, "tpu_workloads", "queued")
-growing = partial(base, "tpu_workloads", "growing")
-on_autopilot = partial(base, "tpu_workloads", "on_autopilot")
 with_bucket = partial(base, "tpu_workloads", "with_bucket")
 
 

@@ -8,7 +8,6 @@ from gke_ai.settings.model import TrainingRun
 from tests.support.mistakes import base, good, of_subject, problems_of
 
 training = partial(base, "training", "training")
-classed = partial(base, "training", "classed")
 
 
 def test_two_runs_do_not_share_a_directory() -> None:

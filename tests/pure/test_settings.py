@@ -15,8 +15,7 @@ from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, rea
 from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
 from gke_ai.settings.resolved import Quota
 from gke_ai.settings.resolved.queues import flavors_of
-from tests.pure.test_bad_configuration import SECOND_POOL, on_autopilot
-from tests.support.mistakes import PROJECT, good, problems_of
+from tests.support.mistakes import PROJECT, SECOND_POOL, good, on_autopilot, problems_of
 
 
 def loaded(values: dict[str, Any]) -> ResolvedStack:

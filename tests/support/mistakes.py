@@ -20,7 +20,6 @@ PROJECT = "my-project"
 # Shaped like a token, so that a test can look for it; put together so that it looks like one nowhere else.
 TOKEN = "hf_" + "NotARealTokenButShapedLikeOne"
 FOLDER = ROOT / "tests" / "data" / "refused"
-
 Configuration = dict[str, Any]
 Change = Callable[[Configuration], None]
 
@@ -134,3 +133,21 @@ def of_subject(subject: str) -> list[Mistake]:
         Mistake(row["id"], changed(subject, row), row["path"], row["cause"], row["remedy"], row.get("rule", ""))
         for row in subject_of(subject)["mistakes"]
     ]
+
+
+on_autopilot = partial(base, "configuration", "on_autopilot")
+SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def one_server(**server: Any) -> Configuration:
+    """An Autopilot cluster with one server, of TGI unless stated."""
+    return {"cluster": {"mode": "existing"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
+
+
+def vllm(**server: Any) -> Configuration:
+    return one_server(**{"engine": "vllm", **server})
+
+
+described = partial(base, "model_memory", "described")
+SHAPE: dict[str, int] = described()["serving"][0]["modelShape"]

@@ -18,7 +18,7 @@ from maintain.pages.__main__ import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
 
-# tests/graph/test_documentation.py compares them with what is generated.
+# maintain/tests/test_documentation.py compares them with what is generated.
 PAGES = {file.name: file.read_text() for file in (FOLDER / "settings").iterdir()}
 ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)
 UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB"}

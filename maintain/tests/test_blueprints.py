@@ -6,10 +6,9 @@ import pytest
 
 from maintain.blueprints.checkout import Item
 from maintain.blueprints.compare import Reason, compared, differences, facts, rows
-from tests.graph.test_policies_of_configurations import violated
-from tests.graph.test_rest_bodies import cloud_requests
 from tests.support import repository
 from tests.support.recorder import configuration, shared_record
+from tests.support.registered import cloud_requests, violated
 
 EXAMPLES = [str(path.relative_to(repository.ROOT)) for path in repository.tracked("examples/machines/*.yaml")]
 MAX_LINES = 40

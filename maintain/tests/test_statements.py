@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from maintain.pages.statements import CHECKS, DURATION, DURATIONS, Page
-from tests.recorded import versions
 from tests.support import repository
+from tests.support.recorded import versions
 from tests.support.recorder import configuration, run_program
 from tests.support.repository import ROOT
 
