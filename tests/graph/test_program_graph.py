@@ -147,7 +147,17 @@ def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(path: str) 
 
 
 @pytest.mark.parametrize(
-    "change", [{"labels": {"team": "research"}}, {"releaseChannel": "stable"}, {"systemPool": {"nodesPerZone": 2}}]
+    "change",
+    [
+        {"labels": {"team": "research"}},
+        {"releaseChannel": "stable"},
+        {"systemPool": {"nodesPerZone": 2}},
+        {"privateNodes": True},
+        {"authorizedNetworks": ["8.8.8.0/24"]},
+        {"dnsEndpoint": True, "publicEndpoint": False},
+        {"nodeServiceAccount": "gke-nodes"},
+    ],
+    ids=lambda change: next(iter(change)),
 )
 def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
@@ -220,12 +230,6 @@ def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pyte
     message = refused(config, monkeypatch)
     for part in ("gke-ai:gpuPools[0].machineTyp", "Did you mean machineType", "gke-ai:trainin", "mean training"):
         assert part in message
-
-
-def test_missing_token_names_both_ways_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = refused(configuration(STANDARD), monkeypatch, token=None)
-    assert "gke-ai:hfToken" in message
-    assert "HF_TOKEN" in message
 
 
 def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

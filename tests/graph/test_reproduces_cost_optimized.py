@@ -10,6 +10,7 @@ import yaml
 
 from tests.support.recorder import ROOT, TOKEN, configuration, run_program
 from tests.support.reproduced import (
+    are_equal,
     identity,
     pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
@@ -102,9 +103,7 @@ def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
         for resource in record.resources.values()
         if resource.type.startswith("kubernetes:")
     }
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_nothing_is_created_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tests.support.reproduced import (
     BUCKET,
     REGION,
     Object,
+    are_equal,
     comparable,
     identity,
     kueue_objects_are_v1beta2,
@@ -79,9 +80,7 @@ def test_kubernetes_objects_are_those_of_the_source(record: Record) -> None:
         and "helm.sh" not in resource.type
         and identity(resource.inputs) not in INSTALLATION
     }
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_cloud_resources_are_those_of_the_source(mode: str, record: Record) -> None:

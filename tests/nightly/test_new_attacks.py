@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.emulator import Emulator, deployed, eventually
+from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.support.tenants import (
-    AUTOPILOT,
     FINALIZER,
     NO_QUEUE,
     OWN,
@@ -24,9 +22,7 @@ from tests.support.tenants import (
     QUOTA,
     RBAC,
     UNLISTED,
-    WITH_OPERATORS,
     Credential,
-    counted_member,
     created,
     in_use,
     item,
@@ -49,19 +45,6 @@ TOO_MANY, ADOPTED, MANUAL, STARTS = (
     "only Kueue may",
 )
 REPLACED = "Duplicate value"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with all controllers."""
-    with deployed(AUTOPILOT, WITH_OPERATORS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def team_a(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
 
 
 def wide(kind: str, **fields: Any) -> Object:

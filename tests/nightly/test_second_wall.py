@@ -20,14 +20,11 @@ from gke_ai.components.queues.tenant import TIMES
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import Uncounted, uncounted
 from gke_ai.workspace.emulation import READY_AFTER
-from tests.support.emulator import Emulator, deployed, eventually
+from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.support.tenants import (
-    AUTOPILOT,
     OWN,
-    WITH_OPERATORS,
     Credential,
-    counted_member,
     created,
     deployment,
     in_use,
@@ -50,19 +47,6 @@ DELAYED = 0.01  # part of the runs of which a pod is refused once, while others 
 ENDS = {"emulator.gke-ai/finish": "Succeeded", READY_AFTER: "1500ms"}
 # At most so many exist at a time, as a team has them: each kind has a quota of objects.
 AT_A_TIME = 60
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with all controllers of runs."""
-    with deployed(AUTOPILOT, WITH_OPERATORS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def member(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
 
 
 # ------------------------------------------------------------------------------------------------------- honest runs
@@ -143,7 +127,7 @@ def refusals(member: Credential) -> Counter[str]:
     )
 
 
-def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credential) -> None:
+def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(team_a: Credential) -> None:
     chance = random.Random(1)
     waiting = [run_of(number, chance) for number in range(RUNS)]
     kinds = Counter(item["kind"] for item in waiting)
@@ -158,10 +142,10 @@ def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credenti
             if gated(item) and sum(map(gated, alive.values())) + gated(item) > GPUS:
                 waiting.insert(0, item)
                 break
-            created(member.create(item))
+            created(team_a.create(item))
             alive[item["kind"], item["metadata"]["name"]] = item
         for kind in KINDS:
-            items = member.read(kind).content["items"]
+            items = team_a.read(kind).content["items"]
             names = {item["metadata"]["name"] for item in items}
             # Kueue deletes a pod that it preempts, and its author creates it again.
             for key in [key for key in alive if key[0] == kind == "Pod" and key[1] not in names]:
@@ -169,28 +153,28 @@ def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credenti
             for item in items:
                 key = (kind, item["metadata"]["name"])
                 if key in alive and has_ended({**item, "kind": kind}):
-                    assert member.delete(*key).status == 200
+                    assert team_a.delete(*key).status == 200
                     seen[kind] += 1
                     del alive[key]
-        highest = max(highest, in_use(member))
+        highest = max(highest, in_use(team_a))
         return not waiting and not alive
 
     eventually(step, f"{RUNS} runs have ended", seconds=1500)
     assert seen == kinds
     assert highest <= BOUND
-    delayed = refusals(member)
+    delayed = refusals(team_a)
     print(f"{RUNS} runs ended, pods delayed {dict(delayed)}, at most {highest} GPUs at a time: {dict(kinds)}")
     assert delayed.total() <= RUNS * DELAYED, "controllers create a refused pod again, but it should be rare"
 
 
 # ------------------------------------------------------------------------------------------------- without the policy
 @pytest.fixture(scope="module")
-def unguarded(member: Credential, shared: Emulator) -> Credential:
+def unguarded(team_a: Credential, shared: Emulator) -> Credential:
     """The member, with the policy of its namespace switched off."""
     shared.kubectl("delete", "validatingadmissionpolicybinding", "tenant-team-a")
     opens = pod(spec(None, terminationGracePeriodSeconds=0), None, "attack")
-    eventually(lambda: member.create(opens, try_only=True).status == 201, "the policy is off", seconds=60)
-    return member
+    eventually(lambda: team_a.create(opens, try_only=True).status == 201, "the policy is off", seconds=60)
+    return team_a
 
 
 @pytest.fixture

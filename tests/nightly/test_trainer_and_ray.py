@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
-from tests.support.emulator import Emulator, Found, deployed, eventually, gone
+from tests.support.emulator import Emulator, Found, eventually, gone
 from tests.support.further_kinds import (
     GPU,
     SMALL,
@@ -32,7 +32,6 @@ from tests.support.further_kinds import (
 from tests.support.tenant_attacks import check_attacks
 from tests.support.tenants import (
     ACCOUNT,
-    AUTOPILOT,
     ELASTIC,
     FIXED,
     FOREIGN,
@@ -46,9 +45,7 @@ from tests.support.tenants import (
     RBAC,
     UNLISTED,
     VOLUME_KIND,
-    WITH_OPERATORS,
     Credential,
-    counted_member,
     created,
     deployment,
     owned_by,
@@ -61,19 +58,6 @@ from tests.support.workloads import finish
 
 Object = dict[str, Any]
 JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with both controllers. The last test destroys it."""
-    with deployed(AUTOPILOT, WITH_OPERATORS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def team_a(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from gke_ai.manifests.cluster_queue import cluster_queue
 from gke_ai.ops.status.queues import quota_rows
 from gke_ai.settings import load, model
-from tests.support.mistakes import PROJECT, base, problems_of, put
+from tests.support.mistakes import PROJECT, base
 
 good = partial(base, "lending")
 
@@ -80,13 +80,3 @@ def test_status_shows_borrowed_quota(total: str, borrowed: str | None, shown: st
         "status": {"flavorsReservation": [{"name": "l4", "resources": [taken]}]},
     }
     assert list(quota_rows([queue])) == [("training", "l4", GPU, shown, "4")]
-
-
-def test_each_run_that_serving_cannot_reclaim_quota_from_is_reported() -> None:
-    values = good()
-    put("training.0.priorityClass", "high")(values)
-    values["training"].append({**values["training"][0], "name": "another"})
-    assert [problem.path for problem in problems_of(values)] == [
-        "gke-ai:training[0].priorityClass",
-        "gke-ai:training[1].priorityClass",
-    ]

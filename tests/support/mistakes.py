@@ -1,7 +1,8 @@
 """Configurations, good and refused: tests/data/refused/SUBJECT.yaml has good ones, and changes to them.
 
 `good` are whole configurations, or changes to another one (`from`). `mistakes` are changes, each with the one problem
-that must follow, and `allowed` are changes after which nothing is wrong.
+that must follow, `together` are several with all problems that must follow, and `allowed` are changes after which
+nothing is wrong. `token: false` means that no token is given.
 """
 
 from __future__ import annotations

@@ -89,3 +89,10 @@ def merged(found: Any, wanted: Any) -> Any:
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         return {**found, **{key: merged(found.get(key), value) for key, value in wanted.items()}}
     return found if found == REGION.upper() and wanted == REGION else wanted
+
+
+def are_equal(registered: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
+    """Asserts that the registered objects are those of the documents. Names the first that is not."""
+    assert registered.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert registered[key] == wanted, key
