@@ -2,7 +2,7 @@
 
 It reads every text with a space in the files of SOURCES, except those of logs and wrapped errors, and writes the table
 again: known texts keep their words, new ones have none, and vanished ones are left out. The test
-tests/pure/test_kueue_messages.py fails until each has words or a class.
+maintain/tests/test_kueue_messages.py fails until each has words or a class.
 """
 
 from __future__ import annotations

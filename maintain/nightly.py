@@ -34,6 +34,11 @@ def nightly(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/nightly/test_{name}.py" for name in names)
 
 
+def maintain(*names: str) -> tuple[str, ...]:
+    """Files of tests of the tools of maintainers, by their names."""
+    return tuple(f"maintain/tests/test_{name}.py" for name in names)
+
+
 PARTS: Mapping[str, Part] = {
     "kills": Part((*cluster("convergence", "examples", "jetstream", "token"), *nightly("trial")), "worksteal"),
     "changes": Part(nightly("rehearsed_changes"), "worksteal"),
@@ -49,7 +54,8 @@ PARTS: Mapping[str, Part] = {
     "rollouts": Part((*cluster("environments", "model_cache", "training_job"), *nightly("canary", "pool_change"))),
     "systems": Part(
         (
-            *cluster("dev", "flex_start", "multislice", "upgrade"),
+            *maintain("recording"),
+            *cluster("flex_start", "multislice", "upgrade"),
             *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
             *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
             *nightly("vllm_autoscaling"),
@@ -62,7 +68,7 @@ PARTS: Mapping[str, Part] = {
         )
     ),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
-    "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),
+    "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *maintain("bench")), "worksteal"),
 }
 
 

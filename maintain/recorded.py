@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
-from tests.recorded import FOLDER, recorded
 from tests.support import repository
+from tests.support.recorded import FOLDER, recorded
+from tests.support.repository import ROOT
 
-ROOT = FOLDER.parent.parent
 STACK = "recorded"
 # The version of checkouts without PROJECT_VERSION.
 NAMELESS = "0.2.0"

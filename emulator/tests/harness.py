@@ -144,26 +144,24 @@ def _new_stack() -> tempfile.TemporaryDirectory[str]:
     return parent
 
 
-def eventually(check: Callable[[], Any], description: str, seconds: float = 60) -> Any:
+def eventually(check: Callable[[], Any], description: str, seconds: float = 60, wanted: bool = True) -> Any:
     """Waits until `check` returns a true value and returns it. The failure shows the last value."""
     last: Any = None
 
-    def is_true() -> bool:
+    def is_wanted() -> bool:
         nonlocal last
         last = check()
-        return bool(last)
+        return bool(last) == wanted
 
-    assert poll_until(is_true, seconds, pause=0.3), f"not within {seconds} s: {description}; last seen: {last!r}"
+    assert poll_until(is_wanted, seconds, pause=0.3), f"not within {seconds} s: {description}; last seen: {last!r}"
     return last
 
 
 def until_none(check: Callable[[], Any], description: str, seconds: float = 60) -> None:
     """Waits until `check` returns nothing. The failure shows the last value."""
-    last: Any = None
+    eventually(check, description, seconds, wanted=False)
 
-    def is_empty() -> bool:
-        nonlocal last
-        last = check()
-        return not last
 
-    assert poll_until(is_empty, seconds, pause=0.3), f"not within {seconds} s: {description}; last seen: {last!r}"
+def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    whole = os.environ | {"GKE_AI_STATE": str(state)} | environment
+    return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)

@@ -27,7 +27,7 @@ from emulator.machine.paths import CACHE, ROOT
 from emulator.machine.progress import Progress, Stop
 from emulator.setup import archive, installation, toolchain
 from emulator.setup.toolchain import TOOLS, Module, Tool
-from emulator.tests.test_tools import run, until
+from emulator.tests.harness import eventually, run
 
 PROGRAM = "tools/thing/bin/thing"
 CONTENT = {PROGRAM: "#!/bin/sh\necho thing\n", "licenses/example.com/thing@v1.2.3/LICENSE": "Apache-2.0\n"}
@@ -289,11 +289,8 @@ def test_a_killed_set_up_leaves_no_archive_and_the_next_one_succeeds(
         env=os.environ | {"PYTHONPATH": str(ROOT), "GKE_AI_CACHE": str(cache), "GKE_AI_ARCHIVE": place},
         start_new_session=True,
     )
-    until(
-        lambda: any(
-            cache.glob("archives/.*-*/archive" if at == "the download" else f"archives/.*-*/unpacked/{PROGRAM}")
-        )
-    )
+    begun = "archives/.*-*/archive" if at == "the download" else f"archives/.*-*/unpacked/{PROGRAM}"
+    eventually(lambda: any(cache.glob(begun)), f"{at} has begun")
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     assert [name for name in files(cache) if not name.startswith("archives/.")] == ["archives"]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from emulator.gateway import routes as gateway_routes
 from emulator.machine import paths, processes
 from emulator.nodes.requests import PROVISIONING_REQUEST
 from emulator.pods import controllers
+from emulator.tests.clusters import clusters_in, eventually
 from gke_ai.catalog.fabric.rdma import DEVICE_API, NICS_PER_POD, PROFILE, TEMPLATE, claim_template
 from gke_ai.catalog.nodes.shape import free
 from gke_ai.catalog.quantities import format_quantities
@@ -54,30 +55,12 @@ L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
 
 
-def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
-    """Returns the first true result of a check. Retries while the API refuses."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if result := check():
-                return result
-            last: object = result
-        except (Refused, httpx.HTTPError) as error:
-            last = error
-        assert time.monotonic() < deadline, f"not within {seconds} s; the last answer: {last}"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # Deeper than the 108 bytes that the path of a Unix socket may have.
     root = tmp_path_factory.mktemp("state") / "with spaces and Umläute" / ("deep" * 25)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "STATE", root)
-        patch.setattr(paths, "CLUSTERS", root / "clusters")
+    with clusters_in(root):
         yield root
-        for folder in (root / "clusters").glob("*"):
-            cluster.delete(folder.name)
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,9 @@ from emulator import cluster
 from emulator.cloud.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
-from emulator.machine import paths, processes
+from emulator.machine import processes
 from emulator.tests import spares
+from emulator.tests.clusters import clusters_in
 from emulator.tests.gateway_objects import (
     NAMESPACE,
     api_key,
@@ -58,24 +59,18 @@ START_SECONDS = 120
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A cluster with two pools of servers: `old` with two replicas and two pickers, `new` with one of each."""
-    root = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "STATE", root)
-        patch.setattr(paths, "CLUSTERS", root / "clusters")
+    with clusters_in(tmp_path_factory.mktemp("state")) as root:
         spares.give(root)
         cluster.create(RECORD.name, RECORD)
         cluster.set_pool(RECORD.name, SYSTEM_POOL)
-        try:
-            with client(folder()) as api:
-                answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
-                objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01, adapter=ADAPTER)]
-                objects.append(api_key(API_KEY))  # servers wait for it
-                objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
-                for item in objects:
-                    apply(api, item)
-                yield api
-        finally:
-            cluster.delete(RECORD.name)
+        with client(folder()) as api:
+            answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
+            objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01, adapter=ADAPTER)]
+            objects.append(api_key(API_KEY))  # servers wait for it
+            objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
+            for item in objects:
+                apply(api, item)
+            yield api
 
 
 def folder() -> Folder:

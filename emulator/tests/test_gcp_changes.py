@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import yaml
 from emulator.google.plugin import RESOURCES
 from emulator.google.schema import schema_of
 from emulator.pulumi.plugin import Refused
-from emulator.tests.test_gcp_plugin import (
+from emulator.tests.gcp_engine import (
     AUTOPILOT,
     CLUSTER,
     CLUSTER_ID,
@@ -41,47 +39,10 @@ REFUSED = [
 ]
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Engine:
-    return Engine(tmp_path / "cloud")
-
-
-@pytest.fixture
-def standard(cloud: Engine) -> Engine:
-    """A cloud with a Standard cluster."""
-    cloud.create(CLUSTER, STANDARD)
-    return cloud
-
-
-def changed(inputs: Values, change: dict[str, Any]) -> Values:
-    """The inputs with these properties changed, by path. None removes a property."""
-    result: Values = json.loads(json.dumps(inputs))
-    for path, value in change.items():
-        *parents, last = [int(part) if part.isdigit() else part for part in re.findall(r"\w+", path)]
-        place: Any = result
-        for parent in parents:
-            place = place[parent] if isinstance(parent, int) else place.setdefault(parent, {})
-        if value is None:
-            place.pop(last)
-        elif isinstance(place, list) and last == len(place):
-            place.append(value)
-        else:
-            place[last] = value
-    return result
-
-
 def plan(engine: Engine, token: str, old: Values, new: Values) -> str:
     """The plugin's plan, in the form of the table."""
     answer = engine.diff(token, old, new)
     return "replace" if answer.replaces else "update" if answer.detailedDiff else "no change"
-
-
-@pytest.mark.parametrize(("base", "change", "planned"), CASES)
-def test_a_change_is_planned_as_the_provider_plans_it(
-    base: str, change: dict[str, Any], planned: str, cloud: Engine
-) -> None:
-    resource = MEASURED["bases"][base]
-    assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
 
 
 # Not measured: that the number of items replaces stands in the provider's SDK (schema.go, diffList and diffSet).
@@ -90,23 +51,24 @@ SCOPES = [f"https://www.googleapis.com/auth/{name}" for name in ("cloud-platform
 L4 = {"type": "nvidia-l4", "count": 1}
 
 
-@pytest.mark.parametrize(
-    ("base", "change", "planned"),
-    [
-        ("fixed GPU pool", {"nodeConfig.oauthScopes": SCOPES[:2]}, "replace"),
-        ("pool in two zones", {"nodeConfig.oauthScopes": SCOPES[:1]}, "replace"),
-        ("pool in two zones", {"nodeConfig.oauthScopes": SCOPES}, "replace"),
-        ("fixed GPU pool", {"nodeConfig.guestAccelerators[1]": L4}, "replace"),
-        ("reserved GPU pool", {"nodeConfig.reservationAffinity.values": ["r", "s"]}, "replace"),
-        ("pool in two zones", {"nodeLocations": ["us-central1-a"]}, "update"),
-        ("pool in two zones", {"nodeConfig.taints[2]": {"key": "c", "value": "d", "effect": "NO_SCHEDULE"}}, "update"),
-    ],
-)
-def test_one_item_more_or_less_of_a_list_replaces_if_a_change_of_the_list_does(
+# One item more or less of a list replaces if a change of the list does.
+ITEMS: list[tuple[str, dict[str, Any], str]] = [
+    ("fixed GPU pool", {"nodeConfig.oauthScopes": SCOPES[:2]}, "replace"),
+    ("pool in two zones", {"nodeConfig.oauthScopes": SCOPES[:1]}, "replace"),
+    ("pool in two zones", {"nodeConfig.oauthScopes": SCOPES}, "replace"),
+    ("fixed GPU pool", {"nodeConfig.guestAccelerators[1]": L4}, "replace"),
+    ("reserved GPU pool", {"nodeConfig.reservationAffinity.values": ["r", "s"]}, "replace"),
+    ("pool in two zones", {"nodeLocations": ["us-central1-a"]}, "update"),
+    ("pool in two zones", {"nodeConfig.taints[2]": {"key": "c", "value": "d", "effect": "NO_SCHEDULE"}}, "update"),
+]
+
+
+@pytest.mark.parametrize(("base", "change", "planned"), [*CASES, *ITEMS])
+def test_a_change_is_planned_as_the_provider_plans_it(
     base: str, change: dict[str, Any], planned: str, cloud: Engine
 ) -> None:
     resource = MEASURED["bases"][base]
-    assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
+    assert plan(cloud, resource["type"], resource["inputs"], but(resource["inputs"], **change)) == planned
 
 
 @pytest.mark.parametrize(("base", "change", "path"), REFUSED)
@@ -114,7 +76,7 @@ def test_a_value_is_refused_as_the_provider_refuses_it(
     base: str, change: dict[str, Any], path: str | None, cloud: Engine
 ) -> None:
     resource = MEASURED["bases"][base]
-    refused = [place for place, _ in cloud.check(resource["type"], changed(resource["inputs"], change))[1]]
+    refused = [place for place, _ in cloud.check(resource["type"], but(resource["inputs"], **change))[1]]
     assert refused == ([] if path is None else [path])
 
 

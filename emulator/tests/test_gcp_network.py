@@ -17,7 +17,7 @@ from emulator.google.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
 from emulator.google.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
 from emulator.google.services import PROJECT_SERVICE
 from emulator.pulumi.plugin import Refused
-from emulator.tests.test_gcp_plugin import (
+from emulator.tests.gcp_engine import (
     AUTOPILOT,
     CLUSTER,
     CLUSTER_ID,
@@ -46,11 +46,6 @@ PRIVATE: Values = STANDARD | {
     "privateClusterConfig": {"enablePrivateNodes": True},
     "datapathProvider": "ADVANCED_DATAPATH",
 }
-
-
-@pytest.fixture
-def cloud(tmp_path: Path) -> Engine:
-    return Engine(tmp_path / "cloud")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import program
-from emulator.cloud.api import MERGE_PATCH, Object, Refused, answer, client
+from emulator.cloud.api import MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, Store, project_number
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.commands import logs
 from emulator.google.storage import BUCKET
-from emulator.machine import paths, processes
+from emulator.machine import processes
 from emulator.tests import spares
+from emulator.tests.clusters import clusters_in, eventually
 from gke_ai.catalog.project.identities import principal
 
 pytestmark = pytest.mark.cluster
@@ -84,35 +85,18 @@ globals()[sys.argv[1]]()
 """
 
 
-def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if result := check():
-                return result
-            last: object = result
-        except (Refused, httpx.HTTPError, LookupError) as error:
-            last = error
-        assert time.monotonic() < deadline, f"not within {seconds} s; the last answer: {last}"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("local")
     (root / "program").mkdir()
     (root / "program" / "worker.py").write_text(WORKER)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "STATE", root)
-        patch.setattr(paths, "CLUSTERS", root / "clusters")
+    with clusters_in(root):
         spares.give(root)
         variables = [word for name in ("POD", "INDEX", "OUT", "COORDINATOR") for word in ("--env", name)]
         program.main(["add", IMAGE, str(root / "program"), *variables, "--", "python", "worker.py", "..."])
         words = ["python", "worker.py", "write", "of the image"]
         program.main(["add", OF_IMAGE, str(root / "program"), *variables, "--", *words])
         yield root
-        for folder in (root / "clusters").glob("*"):
-            cluster.delete(folder.name)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import etcd
-from emulator.cloud.api import Object, answer, client
+from emulator.cloud.api import Object, answer
 from emulator.cloud.control_plane import COMPONENTS
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord, paused
@@ -25,6 +25,7 @@ from emulator.cluster.__main__ import main
 from emulator.machine import paths, processes
 from emulator.nodes import objects as nodes
 from emulator.nodes import planner
+from emulator.tests.clusters import running as running_cluster
 from emulator.tests.harness import eventually
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, INSTANCE_TYPE
 
@@ -81,15 +82,8 @@ def test_a_stopped_cluster_can_be_stopped_again(tmp_path: Path, monkeypatch: pyt
 # -------------------------------------------------------------------------------------------------------------- cluster
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    root: Path = tmp_path_factory.mktemp("state")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paths, "STATE", root)
-        patch.setattr(paths, "CLUSTERS", root / "clusters")
-        cluster.create(RECORD.name, RECORD)
-        cluster.set_pool(RECORD.name, POOL)
-        with client(Folder(RECORD.name)) as api:
-            yield api
-        cluster.delete(RECORD.name)
+    with running_cluster(tmp_path_factory.mktemp("state"), RECORD, POOL) as api:
+        yield api
 
 
 def running() -> list[str]:

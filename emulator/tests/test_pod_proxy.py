@@ -48,11 +48,20 @@ def test_a_request_names_its_pods_by_address_picker_and_pool(head: str, targets:
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def exchange(pod: Handler, request: bytes, endpoints: Callable[[str], list[str]] = endpoints) -> bytes:
-    """Sends a request through the proxy to a pod and returns all that comes back."""
+def port_of(target: str, port: int) -> int | None:
+    return {"10.0.0.7:8000": port, "10.0.0.8:8000": 1}.get(target)
+
+
+async def exchange(
+    pod: Handler,
+    request: bytes,
+    endpoints: Callable[[str], list[str]] = endpoints,
+    find: Callable[[str, int], int | None] = port_of,
+) -> bytes:
+    """Sends a request through the proxy to a pod, whose port `find` gets, and returns all that comes back."""
     async with await asyncio.start_server(pod, "127.0.0.1", 0) as server:
-        ports = {"10.0.0.7:8000": server.sockets[0].getsockname()[1], "10.0.0.8:8000": 1}
-        async with await pod_proxy.serve(ports.get, endpoints) as proxy:
+        port = server.sockets[0].getsockname()[1]
+        async with await pod_proxy.serve(lambda target: find(target, port), endpoints) as proxy:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
             writer.write(request)
             await writer.drain()
@@ -93,38 +102,28 @@ def test_a_pod_without_a_process_answers_503(target: str) -> None:
     assert target.encode() in answered
 
 
-def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
+def answers(text: bytes) -> Handler:
     async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"started")
+        writer.write(text)
         writer.close()
 
+    return pod
+
+
+def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
     looks: list[str] = []
 
-    async def exchange_with_late_pod() -> bytes:
-        async with await asyncio.start_server(pod, "127.0.0.1", 0) as server:
+    def find(target: str, port: int) -> int | None:
+        looks.append(target)
+        return port if len(looks) > 2 else None
 
-            def find(target: str) -> int | None:
-                looks.append(target)
-                return int(server.sockets[0].getsockname()[1]) if len(looks) > 2 else None
-
-            async with await pod_proxy.serve(find, endpoints) as proxy:
-                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
-                writer.write(b"GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/late\r\n\r\n")
-                answered = await asyncio.wait_for(reader.read(), 60)
-                writer.close()
-                return answered
-
-    assert asyncio.run(exchange_with_late_pod()) == b"started"
+    request = b"GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/late\r\n\r\n"
+    assert asyncio.run(exchange(answers(b"started"), request, find=find)) == b"started"
     assert looks == ["10.0.0.9:1"] * 3
 
 
 def test_a_request_whose_pod_has_ended_waits_for_the_next_pod_of_its_pool() -> None:
-    async def pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"next")
-        writer.close()
-
     looks: list[str] = []
 
     def replaced(pool: str) -> list[str]:
@@ -132,4 +131,4 @@ def test_a_request_whose_pod_has_ended_waits_for_the_next_pod_of_its_pool() -> N
         return POOL if len(looks) > 2 else []
 
     head = b"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\nx-emulator-inference-pool: llm/gemma\r\n"
-    assert asyncio.run(exchange(pod, head + b"\r\n", replaced)) == b"next"
+    assert asyncio.run(exchange(answers(b"next"), head + b"\r\n", replaced)) == b"next"

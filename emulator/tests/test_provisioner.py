@@ -15,15 +15,26 @@ import pytest
 from emulator.cloud.records import ClusterRecord, PoolRecord
 from emulator.nodes import devices, fit, planner
 from emulator.nodes import objects as nodes
+from emulator.tests.pods import (
+    GPU_POOL,
+    GPU_TOLERATION,
+    MULTI_HOST,
+    QUEUED,
+    STANDARD,
+    ZONES,
+    Object,
+    l4_pod,
+    nodes_of,
+    pod,
+    tpu_pod,
+)
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MODES
-from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import (
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
     GKE_PROVISIONING,
-    GKE_TPU_ACCELERATOR,
     GKE_TPU_TOPOLOGY,
     GPU_TAINT,
     INSTANCE_TYPE,
@@ -32,15 +43,8 @@ from gke_ai.catalog.nodes.shape import (
 )
 from gke_ai.catalog.quantities import parse_quantity
 
-Object = dict[str, Any]
-
-ZONES = ["us-central1-a", "us-central1-b"]
-STANDARD = ClusterRecord("c", "p", "us-central1", "standard", ZONES, "1.36.1-gke.1")
 AUTOPILOT = ClusterRecord("c", "p", "us-central1", "autopilot", ZONES, "1.36.1-gke.1")
-GPU_POOL = PoolRecord("gpu", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, max_nodes=3)
 SYSTEM_POOL = PoolRecord("system", "e2-standard-4", ZONES[:1], nodes_per_zone=1)
-# The toleration that the admission plugin adds to a pod that requests GPUs.
-GPU_TOLERATION = {"key": NVIDIA_GPU, "operator": "Exists", "effect": "NoSchedule"}
 
 ELSEWHERE = {
     "nodeAffinity": {
@@ -49,29 +53,6 @@ ELSEWHERE = {
         }
     }
 }
-
-
-def pod(uid: str, gpus: int = 0, on: str | None = None, **spec: Any) -> Object:
-    requests = {"cpu": "1", "memory": "1Gi"} | ({NVIDIA_GPU: str(gpus)} if gpus else {})
-    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-    return {
-        "metadata": {"uid": uid, "name": uid, "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {
-            "containers": [{"name": "c", "resources": {"requests": requests}}],
-            "tolerations": [GPU_TOLERATION] if gpus else [],
-            **({"nodeName": on} if on else {}),
-            **spec,
-        },
-        "status": {"phase": "Running"} if on else {"phase": "Pending", "conditions": conditions},
-    }
-
-
-def l4_pod(uid: str, gpus: int = 2, **spec: Any) -> Object:
-    return pod(uid, gpus, nodeSelector={GKE_ACCELERATOR: "nvidia-l4"} | spec.pop("nodeSelector", {}), **spec)
-
-
-def nodes_of(pool: PoolRecord, count: int, cluster: ClusterRecord = STANDARD) -> list[Object]:
-    return nodes.new_nodes(cluster, pool, [], count)
 
 
 def test_a_pool_grows_for_its_waiting_pods_up_to_its_maximum() -> None:
@@ -124,8 +105,11 @@ def test_bare_metal_nodes_publish_eight_nics_of_another_kind() -> None:
     assert plain["dra.net/pciVendor"] == {"string": "Intel Corporation"}
 
 
+@pytest.mark.parametrize("is_listed", [True, False], ids=["pool of the stack", "pool that GKE created"])
 @pytest.mark.parametrize(("owner", "is_created"), [("u", False), ("of-a-deleted-node", True), (None, True)])
-def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(owner: str | None, is_created: bool) -> None:
+def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(
+    owner: str | None, is_created: bool, is_listed: bool
+) -> None:
     labeled = replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"})
     (node,) = nodes_of(labeled, 1)
     node["metadata"]["uid"] = "u"
@@ -144,29 +128,10 @@ def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(owner: str 
         async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
             published = devices.Devices(client)
             for _ in range(2):
-                await published.publish([labeled], [node])
+                await published.publish([labeled] if is_listed else [], [node])
 
     asyncio.run(publish())
     assert created == ["DeviceClass", "DeviceClass", *(["ResourceSlice"] if is_created else [])]
-
-
-def test_the_first_node_of_a_pool_that_gke_created_brings_the_classes_too() -> None:
-    (node,) = nodes_of(replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"}), 1)
-    node["metadata"]["uid"] = "u"
-    created: list[str] = []
-
-    def api(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
-            return httpx.Response(200, json={"items": []})
-        created.append(json.loads(request.content)["kind"])
-        return httpx.Response(201, json=json.loads(request.content))
-
-    async def publish() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
-            await devices.Devices(client).publish([], [node])
-
-    asyncio.run(publish())
-    assert created == ["DeviceClass", "DeviceClass", "ResourceSlice"]
 
 
 def test_a_new_node_takes_the_place_of_a_lost_one() -> None:
@@ -514,16 +479,6 @@ def test_a_pool_without_available_capacity_does_not_grow() -> None:
 
 # ------------------------------------------------------------------------------------------------------ TPU slices
 SINGLE_HOST = PoolRecord("single", "ct6e-standard-4t", ZONES[:1], capacity="flexStart", max_nodes=1)
-MULTI_HOST = PoolRecord("multi", "ct6e-standard-4t", ZONES[:1], capacity="flexStart", max_nodes=4, topology="4x4")
-TPU_TOLERATION = {"key": GOOGLE_TPU, "operator": "Exists", "effect": "NoSchedule"}
-
-
-def tpu_pod(uid: str, topology: str, on: str | None = None, flex: bool = True, chips: int = 4, **spec: Any) -> Object:
-    selector = {GKE_TPU_ACCELERATOR: "tpu-v6e-slice", GKE_TPU_TOPOLOGY: topology}
-    selector |= MODES["flexStart"].labels if flex else {}
-    tpu = pod(uid, on=on, nodeSelector=selector | spec.pop("nodeSelector", {}), tolerations=[TPU_TOLERATION], **spec)
-    tpu["spec"]["containers"][0]["resources"]["requests"][GOOGLE_TPU] = str(chips)
-    return tpu
 
 
 def leader(job: str, on: str | None = None) -> Object:
@@ -627,7 +582,6 @@ def test_an_idle_slice_is_deleted_as_a_whole_and_a_busy_one_stays() -> None:
 
 
 # --------------------------------------------------------------------------------------------- queued provisioning
-QUEUED = PoolRecord("queued", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=3)
 
 
 def test_only_a_request_creates_queued_nodes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from emulator.cloud.records import PoolRecord
 from emulator.nodes import objects as nodes
 from emulator.nodes import requests
-from emulator.tests.test_provisioner import GPU_POOL, MULTI_HOST, QUEUED, STANDARD, ZONES, l4_pod, nodes_of, tpu_pod
+from emulator.tests.pods import GPU_POOL, MULTI_HOST, QUEUED, STANDARD, ZONES, l4_pod, nodes_of, tpu_pod
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, ZONE
 
 Object = dict[str, Any]

@@ -20,18 +20,13 @@ from emulator.google.secrets import SECRET_IAM_MEMBER, create_secret
 from emulator.pods import secret_sync
 from emulator.pods.secret_sync import SecretSyncs
 from emulator.pulumi.plugin import Refused
-from emulator.tests import test_gcp_plugin
-from emulator.tests.test_gcp_plugin import AUTOPILOT, PROJECT, Engine
+from emulator.tests import gcp_engine
+from emulator.tests.gcp_engine import AUTOPILOT, PROJECT, Engine
 from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
 TOKEN_SYNC = "hf-token-sync"  # a service account that reads it
-GRANT = {"project": PROJECT, "secretId": "hf-token", "role": SECRET_ACCESSOR, "member": test_gcp_plugin.principal()}
-
-
-@pytest.fixture
-def cloud(tmp_path: Path) -> Engine:
-    return Engine(tmp_path)
+GRANT = {"project": PROJECT, "secretId": "hf-token", "role": SECRET_ACCESSOR, "member": gcp_engine.principal()}
 
 
 def test_role_on_a_secret_needs_the_secret_and_the_identity_pool(cloud: Engine) -> None:
@@ -40,7 +35,7 @@ def test_role_on_a_secret_needs_the_secret_and_the_identity_pool(cloud: Engine) 
     create_secret(cloud.store, PROJECT, "hf-token")
     with pytest.raises(Refused, match="Identity Pool does not exist"):
         cloud.create(SECRET_IAM_MEMBER, GRANT)
-    cloud.create(test_gcp_plugin.CLUSTER, AUTOPILOT)
+    cloud.create(gcp_engine.CLUSTER, AUTOPILOT)
     id, outputs = cloud.create(SECRET_IAM_MEMBER, GRANT)
     assert id == f"{SECRET}/{SECRET_ACCESSOR}/{GRANT['member']}"
     assert outputs["project"] == PROJECT
@@ -69,9 +64,9 @@ def test_existing_cluster_gets_the_setting(before: bool, after: bool, cloud: Eng
     def inputs(enabled: bool) -> dict[str, Any]:
         return {**AUTOPILOT, "secretSyncConfig": {"enabled": enabled}}
 
-    id, _ = cloud.create(test_gcp_plugin.CLUSTER, inputs(before))
+    id, _ = cloud.create(gcp_engine.CLUSTER, inputs(before))
     assert cloud.clusters.clusters["llm-cluster"].secret_sync is before
-    cloud.update(test_gcp_plugin.CLUSTER, id, inputs(before), inputs(after))
+    cloud.update(gcp_engine.CLUSTER, id, inputs(before), inputs(after))
     assert cloud.clusters.clusters["llm-cluster"].secret_sync is after
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from emulator.setup import go_build, toolchain
 from emulator.setup.go_build import go_version
 from emulator.setup.installation import GROUPS, selected
 from emulator.setup.toolchain import BY_NAME, NIGHTLY, TOOLS, Edit, Module, Shipped, Tool
+from emulator.tests.harness import eventually, run
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER, Operator
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 
@@ -103,13 +103,6 @@ def parsed(pins: Path) -> dict[str, Any]:
     done = subprocess.run([REAL_GO, "mod", "edit", "-json", pins], capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline, "not within 60 s"
-        time.sleep(0.02)
 
 
 # ------------------------------------------------------------------------------------------------------------ the tools
@@ -244,7 +237,7 @@ def test_a_built_tool_has_its_name_and_the_files_that_its_module_ships(thing: To
 def test_a_killed_build_leaves_nothing_incomplete_and_the_next_one_succeeds(thing: Tool, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "thing-key"
     killed = in_a_process(thing, folder, GO_TAKES="600")
-    until((thing.module.source / "builds").exists)
+    eventually((thing.module.source / "builds").exists, "the first build has begun")
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     assert not folder.exists()
@@ -344,9 +337,6 @@ def test_a_failed_step_ends_the_others() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- emulator/run
-def run(*command: str, state: Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    whole = os.environ | {"GKE_AI_STATE": str(state)} | environment
-    return subprocess.run([RUN, *command], cwd=cwd, env=whole, capture_output=True, text=True)
 
 
 def test_standard_output_and_exit_status_are_those_of_the_command(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.google import rest, rules
-from emulator.tests.test_gcp_plugin import accepted, mistakes
+from emulator.tests.gcp_engine import accepted, mistakes
 
 MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")
 TPU7X: dict[str, Any] = {

@@ -13,13 +13,12 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import capacity, delay
-from emulator.cloud.api import MERGE_PATCH, Object, answer, client
+from emulator.cloud.api import MERGE_PATCH, Object, answer
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
-from emulator.machine import paths
 from emulator.nodes import upgrade
 from emulator.nodes.upgrade import StandsStill
-from emulator.tests.test_cluster import eventually
+from emulator.tests.clusters import eventually, running
 from gke_ai.workspace.emulation import LEAVING, UPGRADED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
@@ -39,16 +38,8 @@ FAST = 1200.0
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A cluster with a pool of three nodes."""
-    with pytest.MonkeyPatch.context() as patch:
-        root = tmp_path_factory.mktemp("state")
-        patch.setattr(paths, "STATE", root)
-        patch.setattr(paths, "CLUSTERS", root / "clusters")
-        cluster.create(CLUSTER.name, CLUSTER)
-        cluster.set_pool(CLUSTER.name, POOL)
-        with client(Folder(CLUSTER.name)) as api:
-            yield api
-        for folder in (root / "clusters").glob("*"):
-            cluster.delete(folder.name)
+    with running(tmp_path_factory.mktemp("state"), CLUSTER, POOL) as api:
+        yield api
 
 
 @pytest.fixture

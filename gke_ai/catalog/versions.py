@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Version of this project. It changes with a release; tests/recorded has a state of each: docs/upgrading.md.
+# Version of this project. It changes with a release; tests/data/recorded has a state of each: docs/upgrading.md.
 PROJECT_VERSION = "0.4.0"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm

@@ -24,14 +24,13 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from maintain.bench.scale import POOLS, TEAMS, WORKLOADS
-from maintain.bench.scale import sections as generated_sections
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
+from tests.support.emulator import ROOT, Emulator, eventually, fresh, until_none
+from tests.support.scale import POOLS, TEAMS, WORKLOADS
+from tests.support.scale import sections as generated_sections
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
-EMPTY = "maintain/bench/empty.yaml"
+EMPTY = "tests/data/empty.yaml"
 BARE = Path(__file__).parent / "bare"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.machine.paths import CACHE
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator
 from tests.support.repository import copy_to
 
 OF_THE_CHECKOUT = ("GKE_AI_STATE", "GKE_AI_ROOT", "PYTHONPATH")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator
 
 # In a region where GKE chooses the zones.
 CLUSTER = {

@@ -10,37 +10,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import (
-    ROOT,
+from tests.support.emulator import (
     Emulator,
+    assert_nothing_left,
     begin_up,
     eventually,
+    fresh,
     killed_at_random,
     killed_up,
     recovered,
     settled,
-    until_none,
 )
+from tests.support.examples import EXAMPLE, changed, section
 
-EXAMPLE = "examples/mixed-training-inference.yaml"
-EMPTY = "maintain/bench/empty.yaml"
+EMPTY = "tests/data/empty.yaml"
 NIGHTLY = pytest.mark.nightly
-
-
-def section(name: str, source: str = EXAMPLE) -> Any:
-    """A copy of a section of a configuration, for changes."""
-    return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
-
-
-def changed(name: str, **keys: Any) -> dict[str, Any]:
-    """A section of the example with some keys changed. For a list, its first item."""
-    changed_section = section(name)
-    if isinstance(changed_section, list):
-        return {name: [{**changed_section[0], **keys}, *changed_section[1:]]}
-    return {name: {**changed_section, **keys}}
 
 
 FOUR = changed("serving", replicas=4)
@@ -117,14 +102,6 @@ def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed
     assert pods_of_the_job() == 2
     deployed.make("down")
     assert_nothing_left(deployed)
-
-
-def assert_nothing_left(emulator: Emulator) -> None:
-    """No cloud resource, no cluster, no process and no stack."""
-    assert [path.name for path in (emulator.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
-    assert list((emulator.state / "clusters").glob("*")) == []
-    until_none(emulator.processes, "no process of the emulator is left", 15)
-    assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
 
 
 @NIGHTLY

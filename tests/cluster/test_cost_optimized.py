@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
-from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
+from tests.support.emulator import Emulator, begun, eventually, gone, settled
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"
 CLASS, DEPLOYMENT = "dws-model-inference-class", "inference-mixtral-ccc"

@@ -15,11 +15,10 @@ from emulator.pods.secret_sync import DUMMY_TOKEN
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.kube.client import client_of, request
 from gke_ai.ops.lifecycle.down import JOBSET_CRD
-from maintain.pages.pictures.record import RECORDING, course
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
-from tests.cluster.test_convergence import section
-from tests.cluster.test_environments import PROJECT, row, token_in
+from tests.support.emulator import ROOT, Emulator, Found, eventually, fresh, gone, objects_of, until_none
+from tests.support.examples import section
+from tests.support.mistakes import PROJECT
+from tests.support.workloads import all_running, row, token_in
 
 DEV = "Pulumi.dev.yaml"
 TEAM = "research"
@@ -48,13 +47,6 @@ def platform() -> Iterator[Emulator]:
         yield emulator
 
 
-def all_running(emulator: Emulator, namespace: str) -> set[str]:
-    """The pods of a namespace once all of them run. Empty before."""
-    pods = emulator.get("pods", "-n", namespace)
-    started = all(pod["status"].get("phase") == "Running" for pod in pods)
-    return {pod["metadata"]["uid"] for pod in pods} if started else set()
-
-
 def workloads(emulator: Emulator) -> set[str]:
     """The team's workloads that Kueue has admitted, by the kind of their owner."""
     all_workloads = emulator.get("workloads", "-n", TEAM)
@@ -78,14 +70,6 @@ def test_first_up_serves_and_trains(platform: Emulator) -> None:
     assert "Admitted" in row(status, "llm/job/finetune-")
     assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
     platform.make("smoke")  # fails where a server does
-
-
-@pytest.mark.nightly
-def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
-    eventually(lambda: all_running(platform, "llm"), "the run has started")
-    record = "import json; from gke_ai.workspace.stack import Stack; from maintain.pages.pictures.record import record"
-    output = platform.run("python", "-c", f"{record}; print(json.dumps(record(Stack({platform.stack!r}))))")
-    assert course(json.loads(output.splitlines()[-1])) == course(json.loads(RECORDING.read_text())), "record it again"
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from emulator.pods.secret_sync import DUMMY_TOKEN
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, cloud_of, until_none
-from tests.cluster.test_convergence import EXAMPLE, assert_nothing_left, changed, section
+from tests.support.emulator import Emulator, assert_nothing_left, cloud_of, fresh, until_none
+from tests.support.examples import EXAMPLE, changed, section
+from tests.support.mistakes import PROJECT
+from tests.support.workloads import row, token_in
 
 PROD = "Pulumi.prod.yaml"
-PROJECT = "my-project"  # for the user to change
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 # What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
 KINDS = (
@@ -26,19 +25,6 @@ KINDS = (
 def names(emulator: Emulator, kinds: str) -> set[tuple[str, str]]:
     """Kind and name of every object of these kinds."""
     return {(obj["kind"], obj["metadata"]["name"]) for obj in emulator.get(kinds)}
-
-
-def row(status: str, *cells: str) -> str:
-    """The last line that contains all of these, or an empty string. A status comes at the end."""
-    return next((line for line in reversed(status.splitlines()) if all(cell in line for cell in cells)), "")
-
-
-def token_in(emulator: Emulator, namespace: str) -> str | None:
-    """The token in the namespace's Secret, if GKE has created it."""
-    for secret in emulator.get("secrets", "-n", namespace):
-        if secret["metadata"]["name"] == "hf-secret" and secret["metadata"].get("ownerReferences"):
-            return base64.b64decode(secret["data"]["hf_api_token"]).decode()
-    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------- prod

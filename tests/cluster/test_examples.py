@@ -10,8 +10,8 @@ import pytest
 from gke_ai.catalog.fabric.rdma import AGENT_ROLE
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.ops.lifecycle.down import JOBSET_CRD
-from tests.cluster.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
 from tests.support import repository
+from tests.support.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
 
 EXAMPLES = [path.name for path in repository.examples()]
 # Examples whose whole life another file goes through, with what is to be seen on the way.

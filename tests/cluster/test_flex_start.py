@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
-
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, GKE_TPU_TOPOLOGY
-from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
+from tests.support.emulator import Emulator, begun, eventually, gone, settled
+from tests.support.workloads import MULTI, SINGLE, finish, running, slices
 
 STANDARD, AUTOPILOT = "examples/flex-start-tpu.yaml", "examples/flex-start-tpu-autopilot.yaml"
-SINGLE, MULTI = "2x2", "4x4"
-
-
-def slices(emulator: Emulator) -> Counter[str]:
-    """Nodes with TPUs, by the topology of their slice."""
-    return Counter(
-        node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
-    )
-
-
-def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
-    """The running pods of a Job."""
-    job_pods = emulator.get("pods", "-A", "-l", f"job-name={job}")
-    return [pod for pod in job_pods if pod["status"].get("phase") == "Running"]
-
-
-def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: bool = True) -> None:
-    """End the containers of a Job's pods."""
-    call = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:4], succeeded=sys.argv[4] == 'True')"
-    emulator.run("python", "-c", call, emulator.outputs()["clusterName"], namespace, job, str(succeeded))
 
 
 def complete(emulator: Emulator) -> set[str]:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
+from tests.support.emulator import Emulator, begun, eventually, fresh, gone, settled
+from tests.support.workloads import AUTOSCALER, hpa, values
 
 EXAMPLE = "examples/jetstream-autoscaling-prometheus.yaml"
-AUTOSCALER = "jetstream-hpa-multiple-metrics"
 # A request of the smoke check is 64 tokens: 8 seconds each, so that 100 on 32 slots are done after half a minute.
 TOKEN_SECONDS = 0.125
 SCALE_IN_SECONDS = 30
@@ -54,22 +53,6 @@ def deployed() -> Iterator[Emulator]:
         yield emulator
         emulator.make("down")
         gone(emulator, before)
-
-
-def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
-    """The autoscaler as the API has it."""
-    (autoscaler,) = emulator.get("hpa", "-n", namespace, f"--field-selector=metadata.name={name}")
-    return autoscaler
-
-
-def values(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, str]:
-    """The current values that the autoscaler reads, by metric."""
-    read = hpa(emulator, name, namespace)["status"].get("currentMetrics") or []
-    return {
-        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
-        for metric in read
-        if metric.get("type") == "External"
-    }
 
 
 def scaling(emulator: Emulator) -> str:

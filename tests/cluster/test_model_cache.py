@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.pods import hub
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, gone, settled
+from tests.support.emulator import Emulator, Found, fresh, gone, settled
 from tests.support.recorder import configuration
 
 EXAMPLE = "examples/model-cache.yaml"

@@ -18,7 +18,7 @@ import pytest
 
 from emulator.machine.paths import CACHE
 from emulator.tests import spares
-from tests.cluster.emulator import ROOT, Emulator
+from tests.support.emulator import ROOT, Emulator
 from tests.support.repository import copy_to
 
 PROGRAM = ROOT / "examples" / "consumer-yaml"

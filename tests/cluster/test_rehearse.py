@@ -12,7 +12,7 @@ import pytest
 
 from gke_ai.forecast.compare.comparison import Fact, facts
 from gke_ai.forecast.result.forecast import read
-from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
+from tests.support.emulator import ROOT, Emulator, clean, eventually
 from tests.support.recorder import configuration
 from tests.support.timelines import named
 
@@ -35,15 +35,6 @@ def command(config: Path, *more: str) -> tuple[str, ...]:
     """The command of `make rehearse` for a change of the example."""
     base = str(ROOT / EXAMPLE)
     return ("gke-ai", "rehearse", "--stack", "mixed", "--base", base, "--config", str(config), *more)
-
-
-def clean(emulator: Emulator) -> None:
-    """Asserts that a rehearsal left no process, no scratch emulator and no stack."""
-    until_none(emulator.processes, "no process of the emulator is left")
-    scratch = Emulator(emulator.state / "rehearsal")
-    until_none(scratch.processes, "no process of the scratch emulator is left")
-    assert not scratch.state.exists(), [*map(str, scratch.state.rglob("*"))]
-    assert emulator.run("pulumi", "stack", "ls", "--json").strip() == "[]"
 
 
 def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:

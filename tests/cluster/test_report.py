@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.emulator import Emulator
-from tests.cluster.test_convergence import EXAMPLE, section
+from tests.support.emulator import Emulator
+from tests.support.examples import EXAMPLE, section
 
 CANARY = "hf_canary_of_the_report"
 

@@ -12,8 +12,8 @@ import pytest
 from gke_ai.forecast.result.simulation import QUEUE, read
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import written
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.simulated import replayed, replayed_as_jobs
+from tests.support.emulator import Emulator, eventually
+from tests.support.simulation.replays import replayed, replayed_as_jobs
 from tests.support.simulation.theory import configuration, poisson, run, starts
 
 

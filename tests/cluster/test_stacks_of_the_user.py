@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.emulator import Emulator
-from tests.graph.test_stacks_of_the_user import set_up
 from tests.support import repository
+from tests.support.emulator import Emulator
+from tests.support.examples import set_up
 
 
 @pytest.mark.parametrize("file", repository.stacks_of_the_user(), ids=lambda file: file.name)

@@ -21,8 +21,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, begun, eventually, gone
+from tests.support.emulator import ROOT, Emulator, begun, eventually, fresh, gone
 
 EXAMPLE = "examples/inference-gateway.yaml"
 SERVER, MODEL, LLAMA = "gemma", "google/gemma-3-4b-it", "meta-llama/Llama-3.2-3B-Instruct"

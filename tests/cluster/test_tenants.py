@@ -6,19 +6,16 @@ what only Google enforces: roles on buckets, and network policies.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
 import signal
-import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -26,23 +23,62 @@ from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
 from gke_ai.catalog.fabric.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
-from tests.cluster.tenant_attacks import check_attacks
-from tests.cluster.test_flex_start import finish
+from tests.support.emulator import ROOT, Emulator, Found, deployed, eventually, gone
 from tests.support.queueing_names import PARAMETER, names
 from tests.support.queueing_names import REFUSED as REFUSED_NAMES
 from tests.support.queueing_names import allowed as allowed_names
+from tests.support.tenant_attacks import check_attacks
+from tests.support.tenants import (
+    ACCOUNT,
+    AUTOPILOT,
+    BUCKET_NOT_ITS,
+    CLAIMS,
+    ELASTIC,
+    EXCEEDED,
+    FINALIZER,
+    FOREIGN,
+    GPU_NODE,
+    NO_QUEUE,
+    NODE,
+    NOT_HELD,
+    NOT_ITS_QUEUE,
+    OTHERS,
+    OWN,
+    OWNER,
+    PICKER_RIGHTS,
+    PLACES,
+    POD_SECURITY,
+    PRIORITY,
+    PRIORITY_NOT_ITS,
+    QUEUE,
+    QUOTA,
+    RBAC,
+    SECRET_TYPE,
+    TOO_LONG,
+    UNFINISHED,
+    UNKNOWN,
+    VOLUME_KIND,
+    Credential,
+    Object,
+    created,
+    deployment,
+    in_use,
+    item,
+    job,
+    jobset,
+    kept,
+    owned_by,
+    pod,
+    pods_of,
+    running,
+    spec,
+)
 from tests.support.unpacked import names as names_below
 from tests.support.unpacked import unpack
+from tests.support.workloads import finish
 
-AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-GPU_NODE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 TEAMS = ("team-a", "team-b")
-Object = dict[str, Any]
 
-QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
 SECTIONS: Object = {
     "buckets": [{"name": f"{team}-models", "onDestroy": "delete"} for team in TEAMS],
     "queues": {
@@ -81,150 +117,8 @@ SECTIONS: Object = {
     ],
 }
 
-# Where objects of a kind are.
-PLACES = {
-    "Pod": "api/v1/namespaces/{}/pods",
-    "Secret": "api/v1/namespaces/{}/secrets",
-    "ConfigMap": "api/v1/namespaces/{}/configmaps",
-    "Service": "api/v1/namespaces/{}/services",
-    "Binding": "api/v1/namespaces/{}/bindings",
-    "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
-    "ResourceQuota": "api/v1/namespaces/{}/resourcequotas",
-    "Namespace": "api/v1/namespaces",
-    "Job": "apis/batch/v1/namespaces/{}/jobs",
-    "CronJob": "apis/batch/v1/namespaces/{}/cronjobs",
-    "Deployment": "apis/apps/v1/namespaces/{}/deployments",
-    "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets",
-    "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
-    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
-    "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
-    "TrainJob": "apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs",
-    "RayJob": "apis/ray.io/v1/namespaces/{}/rayjobs",
-    "RayCluster": "apis/ray.io/v1/namespaces/{}/rayclusters",
-    "RayService": "apis/ray.io/v1/namespaces/{}/rayservices",
-    "TrainingRuntime": "apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainingruntimes",
-    "PersistentVolumeClaim": "api/v1/namespaces/{}/persistentvolumeclaims",
-    "HorizontalPodAutoscaler": "apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
-    "PodDisruptionBudget": "apis/policy/v1/namespaces/{}/poddisruptionbudgets",
-    "PodMonitoring": "apis/monitoring.googleapis.com/v1/namespaces/{}/podmonitorings",
-    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
-    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
-    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-    "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
-    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-    "ValidatingAdmissionPolicy": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "Review": "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-}
-
-
-class Answer(NamedTuple):
-    """An answer of the API server: the object, or the refusal."""
-
-    status: int
-    content: Object
-
-    @property
-    def message(self) -> str:
-        """The reason of the refusal."""
-        return str(self.content.get("message", ""))
-
-
-class Credential:
-    """A team's client of the API server, with only a token of its deployer."""
-
-    def __init__(self, emulator: Emulator, team: str) -> None:
-        (cluster,) = yaml.safe_load(Path(emulator.kubeconfig()).read_text())["clusters"]
-        authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
-        token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
-        self.team = team
-        self._api = httpx.Client(
-            base_url=cluster["cluster"]["server"],
-            verify=ssl.create_default_context(cadata=authority),
-            headers={"authorization": f"Bearer {token}"},
-            timeout=30,
-            trust_env=False,
-        )
-
-    def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Answer:
-        """A request with the strict validation that kubectl uses."""
-        content_type = content_type or ("application/merge-patch+json" if method == "PATCH" else "")
-        kind = {"content-type": content_type} if content_type else {}
-        strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
-        url = httpx.URL(f"/{path}").copy_merge_params(strict)
-        response = self._api.request(method, url, json=body, headers=kind)
-        return Answer(response.status_code, response.json())
-
-    def create(self, item: Object, namespace: str | None = None, *, try_only: bool = False) -> Answer:
-        """Create an object, by default in the team's namespace. `try_only`: the API server only checks it."""
-        path = PLACES[item["kind"]].format(namespace or self.team)
-        answer = self.ask("POST", f"{path}?dryRun=All" if try_only else path, item)
-        # The quota changed at the same time: https://github.com/kubernetes/kubernetes/issues/67761
-        changed = answer.status == 409 and answer.content["details"]["kind"] == "resourcequotas"
-        return self.create(item, namespace, try_only=try_only) if changed else answer
-
-    def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
-        """Change an object."""
-        return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
-
-    def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> Answer:
-        """Delete an object and what belongs to it."""
-        body = {"propagationPolicy": "Background", **options}
-        return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}", body)
-
-    def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
-        """Read an object, or all of a kind."""
-        return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
-
 
 # --- objects that a team writes ---------------------------------------------------------------------------------------
-
-
-def spec(gpus: int | None = 1, **more: Any) -> Object:
-    """Spec of a pod that requests GPUs."""
-    devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    container = {
-        "name": "main",
-        "image": "example.com/training:1",
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
-    }
-    # A namespace that goes waits at least half as long for its pods.
-    quick = {"terminationGracePeriodSeconds": 1}
-    return {"containers": [container], **quick, **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
-
-
-def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
-    """An object, under a queue if one is named."""
-    versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
-    labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
-    return {
-        "apiVersion": versions.get(kind, "apps/v1"),
-        "kind": kind,
-        "metadata": {"name": name, "labels": labels, **metadata},
-        "spec": body,
-    }
-
-
-OWN, OTHERS = "queue-of-team-a", "queue-of-team-b"
-
-
-def pod(body: Object | None = None, queue: str | None = OWN, name: str = "pod", **metadata: Any) -> Object:
-    return item("Pod", name, body or spec(), queue, **metadata)
-
-
-def job(body: Object | None = None, queue: str | None = OWN, name: str = "job", **metadata: Any) -> Object:
-    template = {"template": {"spec": {"restartPolicy": "Never", **(body or spec())}}}
-    return item("Job", name, template, queue, **metadata)
-
-
-def jobset(body: Object | None = None, queue: str | None = OWN, name: str = "jobset", **metadata: Any) -> Object:
-    slices = {"name": "slice", "replicas": 1, "template": {"spec": job(body)["spec"]}}
-    return item("JobSet", name, {"replicatedJobs": [slices]}, queue, **metadata)
-
-
-def deployment(body: Object | None = None, queue: str | None = OWN, name: str = "server", **metadata: Any) -> Object:
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": body or spec()}
-    return item("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, queue, **metadata)
 
 
 def affinity(how: str, operator: str) -> Object:
@@ -249,42 +143,12 @@ def preferred(term: Object) -> Object:
 OF_KUEUE = "kueue.x-k8s.io/managed"
 
 
-def kept(kind: str, finalizer: str = "example.com/kept") -> Object:
-    """An object that nobody finishes."""
-    return {**UNFINISHED[kind], "kind": kind, "metadata": {"name": "kept", "finalizers": [finalizer]}}
-
-
-UNFINISHED: dict[str, Object] = {
-    "ConfigMap": {"apiVersion": "v1"},
-    "Secret": {"apiVersion": "v1"},
-    "Service": {"apiVersion": "v1", "spec": {"ports": [{"port": 80}]}},
-    "PersistentVolumeClaim": {
-        "apiVersion": "v1",
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    },
-    "HorizontalPodAutoscaler": {
-        "apiVersion": "autoscaling/v2",
-        "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
-    },
-    "PodDisruptionBudget": {"apiVersion": "policy/v1", "spec": {"minAvailable": 1}},
-    "PodMonitoring": {
-        "apiVersion": "monitoring.googleapis.com/v1",
-        "spec": {"selector": {}, "endpoints": [{"port": 80, "interval": "30s"}]},
-    },
-}
-
-
 def volume(**source: Any) -> Object:
     return spec(volumes=[{"name": "data", **source}])
 
 
 def bucket(name: str) -> Object:
     return volume(csi={"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": name}})
-
-
-def owned_by(kind: str, version: str, name: str) -> list[Object]:
-    """An owner reference that makes Kueue treat the object as part of another, with the other's `uid`."""
-    return [{"apiVersion": version, "kind": kind, "name": name, "uid": "UID", "controller": True}]
 
 
 def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
@@ -311,25 +175,6 @@ def team_a(shared: Emulator) -> Credential:
 def team_b(shared: Emulator) -> Credential:
     """The objects of team B."""
     return Credential(shared, "team-b")
-
-
-def created(answer: Answer) -> str:
-    """The uid of the created object. A failure shows the refusal."""
-    assert answer.status == 201, answer.message
-    return str(answer.content["metadata"]["uid"])
-
-
-def pods_of(team: Credential, label: str) -> list[Object]:
-    """The team's pods with a label."""
-    team_pods = team.read("Pod").content["items"]
-    key, _, value = label.partition("=")
-    return [pod for pod in team_pods if pod["metadata"].get("labels", {}).get(key) == value]
-
-
-def running(team: Credential, label: str) -> bool:
-    """Whether at least one pod exists and all run."""
-    phases = [pod["status"].get("phase") for pod in pods_of(team, label)]
-    return bool(phases) and set(phases) == {"Running"}
 
 
 # --- what a team does -------------------------------------------------------------------------------------------------
@@ -431,17 +276,8 @@ def test_a_member_has_the_permissions_of_the_deployer(who: list[str], shared: Em
 
 # --- what it is refused -----------------------------------------------------------------------------------------------
 
-NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
-NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
-PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
-FOREIGN, VOLUME_KIND = "which changes how Kueue counts it", "a volume of a kind that team-a may not use"
-TOO_LONG, FINALIZER = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less", "has a finalizer"
 AT_ONCE, NEIGHBORS, LARGE = "would end before its node knows", "could keep pods of other teams off nodes", "is so large"
 LEAVES_PODS, FORGOTTEN, OF_CONTROLLER = "would leave its pods", "would be forgotten", "belongs to a controller"
-SECRET_TYPE, PICKER_RIGHTS = "a Secret of a type that teams may not create", "which only the platform may set"
-ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
-ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
-RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
 ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
@@ -794,15 +630,15 @@ def test_every_attack_of_the_matrix_is_refused(team_b: Credential) -> None:
     others = [{**kept(kind), "metadata": {"name": "other"}} for kind in UNFINISHED]
     made += [(other, {**other, "metadata": {"name": "other-plain"}}) for other in others]
     for pair in made:
-        for item in pair:
-            if item["kind"] in ("Job", "JobSet"):
-                item["spec"]["suspend"] = True
-            if item["kind"] == "Deployment":
-                item["spec"]["replicas"] = 0
+        for entry in pair:
+            if entry["kind"] in ("Job", "JobSet"):
+                entry["spec"]["suspend"] = True
+            if entry["kind"] == "Deployment":
+                entry["spec"]["replicas"] = 0
     try:
         for pair in made:
-            for item in pair:
-                created(team_b.create(item))
+            for entry in pair:
+                created(team_b.create(entry))
         places = [PLACES[queued["kind"]].format(team_b.team) for queued, _ in made]
         attacks = [(queued, plain, place) for (queued, plain), place in zip(made, places, strict=True)]
         check_attacks(team_b.ask, attacks)
@@ -960,15 +796,6 @@ def test_the_platform_changes_a_pod_that_a_job_runs(shared: Emulator, team_a: Cr
     """The emulator does so for a pod whose image the user named as a program."""
     eventually(lambda: running(team_a, "job-name=training"), "the Job runs")
     shared.kubectl("annotate", "pods", "-n", "team-a", "-l", "job-name=training", "example.com/seen=true")
-
-
-def in_use(team: Credential) -> int:
-    """GPUs of the team's pods on nodes, running or ending."""
-    return sum(
-        int(pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", 0))
-        for pod in team.read("Pod").content["items"]
-        if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
-    )
 
 
 def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b: Credential) -> None:
@@ -1289,8 +1116,8 @@ def test_local_code_comes_with_a_run_and_goes_with_it(
     describe = ("gke-ai", "describe", other, "--namespace", "team-b", "--kubeconfig", str(own))
     refusal = "the working directory /workdir is not /app"
     eventually(lambda: refusal in shared.run(*describe), "the emulator says why the program does not start")
-    for item in submitted(team_b, "local"):
-        cancel = ("gke-ai", "cancel", item["metadata"]["name"], "--namespace", "team-b", "--kubeconfig", str(own))
+    for entry in submitted(team_b, "local"):
+        cancel = ("gke-ai", "cancel", entry["metadata"]["name"], "--namespace", "team-b", "--kubeconfig", str(own))
         assert "Canceled" in shared.run(*cancel)
     path = f"{name}-workdir"
     eventually(lambda: team_b.read("ConfigMap", path).status == 404, "the code is deleted with its run")

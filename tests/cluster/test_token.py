@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator
-from tests.cluster.test_convergence import EXAMPLE
+from tests.support.emulator import Emulator, fresh
+from tests.support.examples import EXAMPLE
 
 VARIABLE, SECRET = "hf_canary-in-the-coal-mine", "hf_canary-in-the-configuration"
 

@@ -9,10 +9,9 @@ import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.objects import holds
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
-from tests.cluster.test_convergence import section
-from tests.cluster.test_flex_start import finish
+from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
+from tests.support.examples import section
+from tests.support.workloads import finish
 
 EXAMPLE = "examples/training-job.yaml"
 

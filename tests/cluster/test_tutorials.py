@@ -20,8 +20,8 @@ import pytest
 from gke_ai.forecast.compare.comparison import facts
 from gke_ai.forecast.result import forecast as model
 from gke_ai.forecast.result import simulation
-from tests.cluster.emulator import ROOT, Emulator, until_none
 from tests.support import repository
+from tests.support.emulator import ROOT, Emulator, until_none
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[0-9]*.md"))
 LOOKS = (

@@ -1,6 +1,6 @@
 """Only here: the engine's plan for the recorded state of earlier versions: nothing is replaced or deleted.
 
-The recorded state of each system (tests/recorded) is previewed with the configuration that it had then, by today's
+The recorded state of each system (tests/data/recorded) is previewed with the configuration that it had then, by today's
 program. See docs/upgrading.md.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.emulator import Emulator
-from tests.recorded import systems, versions
+from tests.support.emulator import Emulator
+from tests.support.recorded import systems, versions
 
 # What an upgrade does in place or adds, by the version that it comes from and the system: each entry is told in
 # docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
@@ -51,7 +51,7 @@ EACH_TIME = {*((version, "dev") for version in versions()), ("0.2.0", "jetstream
 def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
     version: str, system: str, emulator: Emulator
 ) -> None:
-    emulator.run("python", "-m", "tests.recorded.given", version, system, emulator.stack)
+    emulator.run("python", "-m", "tests.support.recorded_stack", version, system, emulator.stack)
     plan = {operation: sorted(names) for operation, names in emulator.planned().items()}
     lost = {operation: names for operation, names in plan.items() if operation not in HARMLESS}
     assert not lost, "this version would replace or delete what an earlier one made: give it an alias, or keep its name"
@@ -60,7 +60,7 @@ def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
 
 def test_server_without_an_engine_gets_the_new_default_in_place(emulator: Emulator) -> None:
     """The server ran TGI. Its Deployment and Service keep their identity, although their component has another type."""
-    emulator.run("python", "-m", "tests.recorded.given", "0.2.0", "dev", emulator.stack, "--unprepared")
+    emulator.run("python", "-m", "tests.support.recorded_stack", "0.2.0", "dev", emulator.stack, "--unprepared")
     recorded = [resource["type"] for resource in emulator.exported()["resources"]]
     assert "gke-ai:index:TgiServer" in recorded
     plan = {operation: sorted(names) for operation, names in emulator.planned().items()}

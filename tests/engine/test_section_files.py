@@ -12,10 +12,10 @@ import yaml
 
 from emulator.tests.harness import Project
 from gke_ai.catalog.section_files import LIMIT, PREFIX, folder_of, oversize
-from maintain.bench.scale import sections
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator
+from tests.support.scale import sections
 
-EMPTY = "maintain/bench/empty.yaml"
+EMPTY = "tests/data/empty.yaml"
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ import yaml
 
 import checkpoints
 from checkpoints import EXIT_SAVED, is_complete, newest_first, step_of
-from maintain.pages.pictures import record_loss
 from tests.support.repository import ROOT
 
 FOLDER = Path(checkpoints.__file__).parent
@@ -121,8 +120,8 @@ def free_port() -> int:
 
 
 def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:
-    recorded = json.loads(record_loss.RECORDING.read_text())["undisturbed"]
-    (example,) = yaml.safe_load((ROOT / record_loss.EXAMPLE).read_text())["config"]["gke-ai:training"]
+    recorded = json.loads((ROOT / "docs/pictures/training_resumes.json").read_text())["undisturbed"]
+    (example,) = yaml.safe_load((ROOT / "examples/training-job.yaml").read_text())["config"]["gke-ai:training"]
     size = [argument for argument in example["args"] if argument.startswith(("--width=", "--batch="))]
     run = train(tmp_path / "recorded", steps=5, size=size)
     # Another machine's sums may be in another order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -16,9 +17,33 @@ from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
-from tests.pure.test_bad_autoscaling import good, scaler, server
-from tests.support.mistakes import problems_of
+from tests.support.mistakes import Configuration, base, problems_of
 from tests.support.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
+
+good = partial(base, "autoscaling")
+
+
+def server(name: str, pool: str, **more: Any) -> Configuration:
+    return {
+        "name": name,
+        "engine": "jetstream",
+        "model": "gemma-7b",
+        "checkpoint": "gs://bucket/checkpoint",
+        "pool": pool,
+        **more,
+    }
+
+
+def scaler(of: str, **more: Any) -> Configuration:
+    return {
+        "name": f"{of}-hpa",
+        "server": of,
+        "adapter": "stackdriver",
+        "maxReplicas": 2,
+        "metrics": [{"metric": "prefillBacklog", "target": 10}],
+        **more,
+    }
+
 
 ADAPTER: dict[str, Any] = {
     "adapter": "stackdriver",

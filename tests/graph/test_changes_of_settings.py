@@ -19,8 +19,7 @@ import yaml
 from pydantic import BaseModel
 
 from gke_ai.settings import model
-from tests import recorded
-from tests.support import planning
+from tests.support import planning, recorded
 from tests.support.planning import operations
 from tests.support.recorder import Record, run_program
 

@@ -35,7 +35,7 @@ from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support import cluster_client
 from gke_ai.settings import load, model
-from tests.support.recorder import PROJECT, ROOT, Record, record
+from tests.support.recorder import CAPACITY_MODES, PROJECT, ROOT, Record, failed, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -211,18 +211,7 @@ def test_bucket_keeps_data_for_the_configured_days(build: Build) -> None:
 @pytest.mark.parametrize(
     ("capacity", "nodes"),
     [
-        ({"mode": "onDemand"}, {}),
-        ({"mode": "spot"}, {"spot": True}),
-        (
-            {"mode": "reservation", "reservation": "r"},
-            {
-                "reservationAffinity": {
-                    "consumeReservationType": "SPECIFIC_RESERVATION",
-                    "key": "compute.googleapis.com/reservation-name",
-                    "values": ["r"],
-                }
-            },
-        ),
+        *CAPACITY_MODES,
         (
             {"mode": "flexStart"},
             {
@@ -658,10 +647,6 @@ def test_fuse_sidecar_gets_the_settings_of_the_volume(build: Build) -> None:
         "gke-gcsfuse/memory-limit": "20Gi",
         "gke-gcsfuse/cpu-limit": "2",
     }
-
-
-def failed(*errors: str) -> pulumi.ErrorHookArgs:
-    return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
 
 
 # --- the first replica ------------------------------------------------------------------------------------------------

@@ -14,31 +14,21 @@ from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.components.serving import readiness
 from gke_ai.settings.resolved import needs
 from gke_ai.settings.resolved.internet import external_hosts
+from tests.support.examples import gateway_example, of_tenants
 from tests.support.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,
     Monitor,
     Record,
-    configuration,
     load_stack,
+    plain,
     run_program,
     shared_record,
 )
 
-EXAMPLE = "examples/inference-gateway.yaml"
 ROUTE = {"name": "gemma", "servers": [{"server": "gemma"}]}
 
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-
-
-def example(gateway: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
-    """The first model of the example, with some keys of its gateway, and some sections, replaced."""
-    config = configuration(EXAMPLE)
-    config["gke-ai:serving"] = config["gke-ai:serving"][:2]
-    config["gke-ai:gateway"]["routes"] = config["gke-ai:gateway"]["routes"][:1]
-    config |= {f"gke-ai:{name}": value for name, value in sections.items()}
-    config["gke-ai:gateway"] |= gateway or {}
-    return config
 
 
 def weights(gemma: int, gemma_next: int) -> dict[str, Any]:
@@ -47,24 +37,15 @@ def weights(gemma: int, gemma_next: int) -> dict[str, Any]:
     return {"routes": [{"name": "gemma", "servers": servers}]}
 
 
-def plain(inputs: Any) -> Any:
-    """Inputs with whole numbers, which Pulumi sends as floats."""
-    if isinstance(inputs, dict):
-        return {key: plain(value) for key, value in inputs.items()}
-    if isinstance(inputs, list):
-        return [plain(value) for value in inputs]
-    return int(inputs) if isinstance(inputs, float) else inputs
-
-
 # --- the objects ------------------------------------------------------------------------------------------------------
 
 
 def test_gateway_is_internal_unless_it_is_public() -> None:
-    internal = shared_record(example()).one("Gateway").inputs["spec"]
+    internal = shared_record(gateway_example()).one("Gateway").inputs["spec"]
     assert internal["gatewayClassName"] == "gke-l7-rilb"
     public = {"public": True, "plainHttp": False, "certificate": "llm"}
     assert (
-        shared_record(example(public)).one("Gateway").inputs["spec"]["gatewayClassName"]
+        shared_record(gateway_example(public)).one("Gateway").inputs["spec"]["gatewayClassName"]
         == "gke-l7-regional-external-managed"
     )
 
@@ -95,29 +76,29 @@ def test_gateway_is_internal_unless_it_is_public() -> None:
     ids=["plainHttp", "certificate", "tlsSecret"],
 )
 def test_gateway_has_one_listener_with_its_certificate(keys: dict[str, Any], listener: dict[str, Any]) -> None:
-    record = shared_record(example({"plainHttp": False, **keys}))
+    record = shared_record(gateway_example({"plainHttp": False, **keys}))
     (created,) = plain(record.one("Gateway").inputs["spec"]["listeners"])
     del created["allowedRoutes"]
     assert created == listener
 
 
 def test_only_namespaces_of_routes_attach_routes() -> None:
-    (own,) = shared_record(example()).one("Gateway").inputs["spec"]["listeners"]
+    (own,) = shared_record(gateway_example()).one("Gateway").inputs["spec"]["listeners"]
     assert own["allowedRoutes"]["namespaces"] == {"from": "Same"}
-    (other,) = shared_record(example({"namespace": "edge"})).one("Gateway").inputs["spec"]["listeners"]
+    (other,) = shared_record(gateway_example({"namespace": "edge"})).one("Gateway").inputs["spec"]["listeners"]
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["llm"]}
     assert other["allowedRoutes"]["namespaces"] == {"from": "Selector", "selector": {"matchExpressions": [expression]}}
 
 
 def test_gateway_takes_a_reserved_address_by_name() -> None:
-    spec = shared_record(example({"address": "llm-address"})).one("Gateway").inputs["spec"]
+    spec = shared_record(gateway_example({"address": "llm-address"})).one("Gateway").inputs["spec"]
     assert spec["addresses"] == [{"type": "NamedAddress", "value": "llm-address"}]
 
 
 def test_route_forwards_the_api_alone_by_weight() -> None:
     gateway = weights(90, 10)
     gateway["routes"][0]["host"] = "llm.example.com"
-    spec = plain(shared_record(example(gateway)).one("HTTPRoute").inputs["spec"])
+    spec = plain(shared_record(gateway_example(gateway)).one("HTTPRoute").inputs["spec"])
     pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool"}
     assert spec == {
         "parentRefs": [{"name": "inference-gateway", "namespace": "llm"}],
@@ -132,7 +113,7 @@ def test_route_forwards_the_api_alone_by_weight() -> None:
 
 
 def test_pool_has_the_pods_of_its_server() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     for name in ("gemma", "gemma-next"):
         (pool,) = (
             pool for pool in record.all("InferencePool") if pool.inputs.get("kind") and pool.name == f"llm/{name}"
@@ -148,7 +129,7 @@ def test_pool_has_the_pods_of_its_server() -> None:
 
 
 def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     picker = record.one("Deployment", "gemma-epp")
     assert picker.inputs["spec"]["replicas"] == 2
     (container,) = picker.inputs["spec"]["template"]["spec"]["containers"]
@@ -162,7 +143,7 @@ def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
 
 
 def test_load_balancer_knows_how_long_pods_answer() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     policy = record.one("GCPBackendPolicy", "gemma")
     assert plain(policy.inputs["spec"]["default"]) == {
         "timeoutSec": 600,
@@ -177,7 +158,7 @@ def test_load_balancer_knows_how_long_pods_answer() -> None:
 
 
 def test_load_balancer_drains_pods_no_longer_than_google_allows() -> None:
-    config = example()
+    config = gateway_example()
     for server in config["gke-ai:serving"]:
         server["terminationGracePeriodSeconds"] = 7200
     policies = shared_record(config).all("GCPBackendPolicy")
@@ -187,7 +168,7 @@ def test_load_balancer_drains_pods_no_longer_than_google_allows() -> None:
 
 
 def test_stack_with_a_gateway_has_the_gateway_api_and_a_proxy_subnetwork() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     assert record.one("Cluster").inputs["gatewayApiConfig"] == {"channel": "CHANNEL_STANDARD"}
     proxies = record.one("Subnetwork", "inference-gateway-proxies").inputs
     assert (proxies["purpose"], proxies["role"], proxies["ipCidrRange"]) == (
@@ -198,7 +179,7 @@ def test_stack_with_a_gateway_has_the_gateway_api_and_a_proxy_subnetwork() -> No
 
 
 def test_stack_without_a_gateway_has_neither() -> None:
-    config = example()
+    config = gateway_example()
     del config["gke-ai:gateway"]
     record = shared_record(config)
     assert "gatewayApiConfig" not in record.one("Cluster").inputs
@@ -208,7 +189,7 @@ def test_stack_without_a_gateway_has_neither() -> None:
 
 
 def test_outputs_have_the_address_and_the_weights() -> None:
-    (gateway,) = plain(shared_record(example()).outputs["gateways"])
+    (gateway,) = plain(shared_record(gateway_example()).outputs["gateways"])
     assert gateway == {
         "name": "inference-gateway",
         "namespace": "llm",
@@ -227,25 +208,6 @@ def test_outputs_have_the_address_and_the_weights() -> None:
             }
         ],
     }
-
-
-def of_tenants(*names: str, **gateway: Any) -> dict[str, Any]:
-    """The example with its servers in the namespaces of tenants, each with a route of its own if there are several."""
-    config = example(gateway, tenants=[{"name": name} for name in names])
-    config["gke-ai:queues"] = {
-        "flavors": [{"name": "l4", "pools": ["l4"]}],
-        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": "derive"}]}],
-        "localQueues": [{"name": "lq", "namespace": name, "clusterQueue": "gpus"} for name in names],
-    }
-    for server, name in zip(config["gke-ai:serving"], names * 2, strict=False):
-        server |= {"queue": "lq", "namespace": name}
-    if len(names) > 1:
-        servers = config["gke-ai:serving"]
-        config["gke-ai:gateway"]["routes"] = [
-            {"name": server["name"], "host": f"{server['name']}.example.com", "servers": [{"server": server["name"]}]}
-            for server in servers
-        ]
-    return config
 
 
 PUBLIC = {"public": True, "plainHttp": False, "tlsSecret": "llm-tls", "namespace": None}
@@ -285,7 +247,7 @@ def test_each_tenant_has_an_api_key_of_its_own() -> None:
 
 
 def test_picker_scrapes_its_servers_four_times_a_second() -> None:
-    picker = shared_record(example()).one("Deployment", "gemma-epp").inputs["spec"]["template"]["spec"]
+    picker = shared_record(gateway_example()).one("Deployment", "gemma-epp").inputs["spec"]["template"]["spec"]
     assert "--refresh-metrics-interval=250ms" in picker["containers"][0]["args"]
 
 
@@ -295,7 +257,7 @@ def test_picker_scrapes_its_servers_four_times_a_second() -> None:
 @both
 @pytest.mark.parametrize("server", ["gemma", "gemma-next"])
 def test_route_waits_for_servers_and_their_endpoint_pickers(server: str, preview: bool) -> None:
-    record = shared_record(example(), preview)
+    record = shared_record(gateway_example(), preview)
     waits_for = record.waits_for(record.one("HTTPRoute"))
     assert {f"Deployment {server}", f"Deployment {server}-epp", f"InferencePool {server}"} <= waits_for
     assert "Gateway inference-gateway" in waits_for
@@ -338,7 +300,7 @@ class Replicas:
 
 def test_route_changes_once_the_canary_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(monkeypatch)
-    record = run_program(example(), False, monkeypatch)
+    record = run_program(gateway_example(), False, monkeypatch)
     assert "Deployment llm/gemma-next" in replicas.registered_before
     assert "HTTPRoute llm/gemma" not in replicas.registered_before, "until then, the route stays as it was"
     assert record.one("HTTPRoute")
@@ -346,7 +308,7 @@ def test_route_changes_once_the_canary_is_ready(monkeypatch: pytest.MonkeyPatch)
 
 def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(monkeypatch)
-    record = run_program(example(weights(100, 0)), False, monkeypatch)
+    record = run_program(gateway_example(weights(100, 0)), False, monkeypatch)
     assert replicas.asked == ["gemma"]
     refs = record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]
     assert [ref["weight"] for ref in refs] == [100, 0]
@@ -354,7 +316,7 @@ def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.Monkey
 
 
 def test_promotion_changes_the_route_alone() -> None:
-    before, after = (shared_record(example(weights(*share))) for share in ((90, 10), (0, 100)))
+    before, after = (shared_record(gateway_example(weights(*share))) for share in ((90, 10), (0, 100)))
     changed = {
         urn.rpartition("::")[2]
         for urn in before.resources
@@ -369,16 +331,16 @@ def test_promotion_changes_the_route_alone() -> None:
 
 
 def test_server_that_the_route_no_longer_names_can_be_removed() -> None:
-    config = example()
+    config = gateway_example()
     (gemma, _) = config["gke-ai:serving"]
-    record = shared_record(example({"routes": [ROUTE]}, serving=[gemma]))
+    record = shared_record(gateway_example({"routes": [ROUTE]}, serving=[gemma]))
     # Pulumi deletes what the program no longer registers at the end of an update, after the route has changed.
     assert [ref["name"] for ref in record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]] == ["gemma"]
     assert not [resource for resource in record.resources.values() if "gemma-next" in resource.object_name]
 
 
 def test_rollout_never_has_fewer_pods_than_replicas() -> None:
-    rollout = shared_record(example()).one("Deployment", "gemma").inputs["spec"]["strategy"]["rollingUpdate"]
+    rollout = shared_record(gateway_example()).one("Deployment", "gemma").inputs["spec"]["strategy"]["rollingUpdate"]
     assert (rollout["maxUnavailable"], rollout["maxSurge"]) == (0, 1)
 
 
@@ -403,7 +365,7 @@ def test_replica_of_the_old_version_does_not_count_as_ready() -> None:
 
 
 def test_servers_behind_the_gateway_check_the_key() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     secret = record.one("Secret", "gateway-api-key")
     assert secret.inputs["stringData"]["value"] == {"key": GATEWAY_KEY}, "a Pulumi secret"
     for name in ("gemma", "gemma-next"):
@@ -415,14 +377,14 @@ def test_servers_behind_the_gateway_check_the_key() -> None:
 
 
 def test_key_is_only_in_its_secret() -> None:
-    record = shared_record(example())
+    record = shared_record(gateway_example())
     others = [resource for resource in record.resources.values() if resource.object_name != "gateway-api-key"]
     assert not [resource.name for resource in others if GATEWAY_KEY in str(resource.inputs)]
     assert GATEWAY_KEY not in str(record.outputs)
 
 
 def test_gateway_without_a_key_has_no_secret() -> None:
-    record = shared_record(example({"apiKey": False}))
+    record = shared_record(gateway_example({"apiKey": False}))
     assert "gateway-api-key" not in [secret.object_name for secret in record.all("Secret")]
     assert "VLLM_API_KEY" not in str(record.one("Deployment", "gemma").inputs)
 
@@ -467,7 +429,7 @@ def test_reason_of_a_gateway_without_an_address_is_that_of_its_controller() -> N
 
 
 def test_address_is_not_known_in_a_preview() -> None:
-    assert shared_record(example(), preview=True).outputs == {}
+    assert shared_record(gateway_example(), preview=True).outputs == {}
 
 
 # --- what a stack needs -----------------------------------------------------------------------------------------------
@@ -477,15 +439,15 @@ def test_endpoint_picker_downloads_from_the_internet() -> None:
     def hosts(config: dict[str, Any]) -> dict[str, str]:
         return external_hosts(load_stack(config))
 
-    without = example()
+    without = gateway_example()
     del without["gke-ai:gateway"]
-    assert hosts(example())["registry.k8s.io"] == "endpoint picker"
+    assert hosts(gateway_example())["registry.k8s.io"] == "endpoint picker"
     assert "registry.k8s.io" not in hosts(without)
 
 
 def test_gateway_needs_the_apis_of_its_parts() -> None:
     def apis(**gateway: Any) -> list[str]:
-        return needs.apis(load_stack(example(gateway)))
+        return needs.apis(load_stack(gateway_example(gateway)))
 
     assert "networkservices.googleapis.com" in apis()
     assert "certificatemanager.googleapis.com" not in apis()

@@ -8,7 +8,7 @@ import pytest
 
 from gke_ai.catalog.engines.model_memory import adapters_bytes
 from gke_ai.catalog.engines.models import find_model
-from tests.graph.test_model_cache import container_of
+from tests.support.examples import container_of
 from tests.support.recorder import PROJECT, Record, configuration, shared_record
 
 EXAMPLE = "examples/model-cache.yaml"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.test_policies_of_configurations import violated
-from tests.graph.test_rest_bodies import cloud_requests
 from tests.support import repository
+from tests.support.registered import cloud_requests, violated
 
 EXAMPLES = [str(path.relative_to(repository.ROOT)) for path in repository.tracked("examples/machines/*.yaml")]
 MAX_LINES = 40

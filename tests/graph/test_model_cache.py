@@ -21,18 +21,9 @@ from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.resolved import Download
 from gke_ai.settings.resolved.internet import external_hosts
 from programs import fill_bucket, hugging_face
-from tests.support.recorder import (
-    PROJECT,
-    TOKEN,
-    Record,
-    configuration,
-    load_stack,
-    run_program,
-    shared_record,
-    strings,
-)
+from tests.support.examples import cache_example, container_of, pod_of
+from tests.support.recorder import PROJECT, TOKEN, Record, load_stack, run_program, shared_record, strings
 
-EXAMPLE = "examples/model-cache.yaml"
 BUCKET = f"models-{PROJECT}"
 COMMIT = "299a8560bedf22ed1c72a8a11e7dce4a7f9f51f8"
 FOLDER = f"google/gemma-2-2b-it/{COMMIT}"
@@ -40,27 +31,8 @@ FOLDER = f"google/gemma-2-2b-it/{COMMIT}"
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 
-def example(cache: Mapping[str, Any] | None = None, **server: Any) -> dict[str, Any]:
-    """The example with other keys of the server and of its model cache."""
-    config = configuration(EXAMPLE)
-    (only,) = config["gke-ai:serving"]
-    only |= server
-    only["modelCache"] |= cache or {}
-    return config
-
-
 def recorded(cache: Mapping[str, Any] | None = None, preview: bool = False, **server: Any) -> Record:
-    return shared_record(example(cache, **server), preview)
-
-
-def pod_of(record: Record, kind: str = "Deployment") -> dict[str, Any]:
-    template: dict[str, Any] = record.one(kind).inputs["spec"]["template"]
-    return template
-
-
-def container_of(record: Record, kind: str = "Deployment") -> dict[str, Any]:
-    container: dict[str, Any] = pod_of(record, kind)["spec"]["containers"][0]
-    return container
+    return shared_record(cache_example(cache, **server), preview)
 
 
 def env_of(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +64,7 @@ def test_only_the_job_has_the_token_and_the_server_is_offline() -> None:
 
 
 def test_public_model_needs_no_token() -> None:
-    config = example(tokenSecret=None)
+    config = cache_example(tokenSecret=None)
     assert load_stack(config, token_given=False)
     record = shared_record(config)
     assert record.all("Secret") == []
@@ -153,7 +125,7 @@ def test_tgi_gets_the_folder_as_its_model() -> None:
 
 @pytest.mark.parametrize(("reader", "model"), [("fuse", f"/models/{FOLDER}"), ("streamer", f"gs://{BUCKET}/{FOLDER}")])
 def test_vllm_on_tpus_reads_the_bucket_without_a_token(reader: str, model: str) -> None:
-    config = example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
+    config = cache_example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
     del config["gke-ai:gpuPools"]
     pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
     server = container_of(shared_record(config | {"gke-ai:tpuPools": [pool]}))
@@ -174,7 +146,7 @@ def test_job_writes_and_the_server_only_reads() -> None:
 
 
 def test_account_with_a_role_gets_no_other() -> None:
-    config = example()
+    config = cache_example()
     config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]
     stack = load_stack(config)
     roles = {(grant.namespace, grant.role) for grant in stack.granted_buckets[0].grants}
@@ -203,7 +175,7 @@ def test_status_with_which_the_program_refuses_ends_the_job() -> None:
 
 
 def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_job() -> None:
-    config = example()
+    config = cache_example()
     (server,) = config["gke-ai:serving"]
     config["gke-ai:gpuPools"][0]["nodesPerZone"] = 3
     config["gke-ai:serving"] = [
@@ -225,13 +197,13 @@ def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
 
 
 def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -> None:
-    stack = load_stack(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
+    stack = load_stack(cache_example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
     (download,) = stack.downloads
     assert external_hosts(stack) == {"docker.io": download.name, "huggingface.co": download.name}
 
 
 def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:
-    (server,) = load_stack(example()).servers
+    (server,) = load_stack(cache_example()).servers
     request = server.node_request
     assert request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
     assert request["cpu"] == 6 + 2
@@ -239,7 +211,7 @@ def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() 
 
 
 def test_memory_of_the_model_is_checked_as_without_a_bucket() -> None:
-    assert not list(model_memory.unchecked(load_stack(example()).servers))
+    assert not list(model_memory.unchecked(load_stack(cache_example()).servers))
 
 
 @pytest.mark.parametrize(
@@ -407,4 +379,4 @@ def test_preview_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a preview has no cluster to look at")
 
     monkeypatch.setattr(JobClient, "look", never)
-    assert run_program(example(), True, monkeypatch).one("Job")
+    assert run_program(cache_example(), True, monkeypatch).one("Job")

@@ -32,10 +32,20 @@ from gke_ai.settings.estimates.model_memory import Load, Need, Unchecked, load_o
 from gke_ai.settings.estimates.tight_models import tight
 from gke_ai.settings.model import Nodes, Vllm
 from gke_ai.settings.resolved import Placed
-from tests.support.mistakes import Configuration, base, drop, problems_of, put
+from tests.support.mistakes import (
+    LLAMA,
+    SHAPE,
+    Configuration,
+    base,
+    described,
+    drop,
+    one_server,
+    problems_of,
+    put,
+    vllm,
+)
 from tests.support.recorder import PROJECT, run_program
 
-LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGEST = "meta-llama/Llama-3.1-405B-Instruct"
 MIXTRAL = "mistralai/Mixtral-8x7B-Instruct-v0.1"
 
@@ -206,15 +216,6 @@ def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: 
 # What is refused
 
 
-def one_server(**server: Any) -> Configuration:
-    """An Autopilot cluster with one server, of TGI unless stated."""
-    return {"cluster": {"mode": "existing"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
-
-
-def vllm(**server: Any) -> Configuration:
-    return one_server(**{"engine": "vllm", **server})
-
-
 def jetstream(**server: Any) -> Configuration:
     pool = {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 1}
     values = {"model": "gemma-7b", "checkpoint": "gs://models/gemma-7b/0/items", "pool": "v5e", **server}
@@ -242,8 +243,6 @@ def on_tpus(version: str = "v6e", topology: str = "1x1", **server: Any) -> Confi
 
 
 on_l4 = partial(base, "model_memory", "on_l4")
-described = partial(base, "model_memory", "described")
-SHAPE: dict[str, int] = described()["serving"][0]["modelShape"]
 tgi_on_h100 = partial(base, "model_memory", "tgi_on_h100")
 
 

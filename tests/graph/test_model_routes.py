@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
-from tests.graph.test_gateway import EXAMPLE, example, plain
-from tests.support.recorder import Record, configuration, load_stack, shared_record
+from tests.support.examples import GATEWAY, gateway_example
+from tests.support.recorder import Record, configuration, load_stack, plain, shared_record
 
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]
@@ -36,14 +36,14 @@ def routers(record: Record) -> list[str]:
 def canary(gemma: int, gemma_next: int, adapters: list[Any], adapters_next: list[Any]) -> dict[str, Any]:
     """Two versions of a server with these weights and adapters."""
     servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
-    config = example({"routes": [{"name": "gemma", "servers": servers}]})
+    config = gateway_example({"routes": [{"name": "gemma", "servers": servers}]})
     for server, own in zip(config["gke-ai:serving"], (adapters, adapters_next), strict=True):
         server["loraAdapters"] = own
     return config
 
 
 def test_second_route_of_a_host_matches_its_model_and_adapters() -> None:
-    record = shared_record(configuration(EXAMPLE))
+    record = shared_record(configuration(GATEWAY))
     assert rules(record, "gemma") == [([], {"gemma": 90, "gemma-next": 10})], "requests that no other route matches"
     assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
     models = [route["models"] for route in record.outputs["gateways"][0]["routes"]]
@@ -51,7 +51,7 @@ def test_second_route_of_a_host_matches_its_model_and_adapters() -> None:
 
 
 def test_routes_of_different_hosts_need_no_router() -> None:
-    config = configuration(EXAMPLE)
+    config = configuration(GATEWAY)
     config["gke-ai:gateway"]["routes"][1]["host"] = "llama.example.com"
     record = shared_record(config)
     assert rules(record, "llama") == [([], {"llama": 100})]
@@ -83,7 +83,7 @@ def test_an_adapter_goes_to_the_versions_that_have_it(
 
 @both
 def test_route_changes_once_the_router_is_attached(preview: bool) -> None:
-    record = shared_record(configuration(EXAMPLE), preview)
+    record = shared_record(configuration(GATEWAY), preview)
     extension = record.one("GCPRoutingExtension")
     before = record.waits_for(extension)
     assert {"Deployment inference-gateway-router", "Service inference-gateway-router"} <= before
@@ -93,7 +93,7 @@ def test_route_changes_once_the_router_is_attached(preview: bool) -> None:
 
 
 def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
-    record = shared_record(configuration(EXAMPLE))
+    record = shared_record(configuration(GATEWAY))
     spec = plain(record.one("GCPRoutingExtension").inputs["spec"])
     assert spec["targetRefs"] == [
         {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": record.one("Gateway").object_name}
@@ -116,7 +116,7 @@ def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
 
 
 def test_an_eviction_leaves_one_router() -> None:
-    record = shared_record(configuration(EXAMPLE))
+    record = shared_record(configuration(GATEWAY))
     router = record.one("Deployment", "inference-gateway-router").inputs["spec"]
     budget = record.one("PodDisruptionBudget", "inference-gateway-router").inputs["spec"]
     assert router["replicas"] == 2
@@ -124,7 +124,7 @@ def test_an_eviction_leaves_one_router() -> None:
 
 
 def test_router_is_beside_the_gateway_and_reads_only_there() -> None:
-    config = configuration(EXAMPLE)
+    config = configuration(GATEWAY)
     config["gke-ai:gateway"]["namespace"] = "edge"
     record = shared_record(config)
     for kind in ("GCPRoutingExtension", "Gateway"):
@@ -135,7 +135,7 @@ def test_router_is_beside_the_gateway_and_reads_only_there() -> None:
 
 
 def test_routes_of_two_namespaces_share_an_address() -> None:
-    config = configuration(EXAMPLE)
+    config = configuration(GATEWAY)
     config["gke-ai:serving"][2]["namespace"] = "other"
     assert load_stack(config)
     record = shared_record(config)

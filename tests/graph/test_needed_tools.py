@@ -14,9 +14,9 @@ from emulator.machine.paths import ROOT
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.cli.tools import CLUSTER, needed, needed_tools
 from gke_ai.forecast.snapshot.format import Snapshot
-from tests.graph.test_outputs import CONFIGURATIONS
 from tests.support import repository
 from tests.support.recorder import configuration, shared_record
+from tests.support.repository import CONFIGURATIONS
 from tests.support.snapshots import TAKEN
 
 

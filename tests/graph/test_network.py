@@ -401,21 +401,6 @@ def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"privateNodes": True},
-        {"authorizedNetworks": ["8.8.8.0/24"]},
-        {"dnsEndpoint": True, "publicEndpoint": False},
-        {"nodeServiceAccount": "gke-nodes"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_changes_in_place_keep_the_identifier(change: dict[str, Any]) -> None:
-    before = recorded(STANDARD, {}).one("kubernetes").inputs["clusterIdentifier"]
-    assert recorded(STANDARD, change).one("kubernetes").inputs["clusterIdentifier"] == before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
         {"vpc": {}},
         {"vpc": {"name": "other"}},
         {"vpc": {"nodesCidr": "10.0.0.0/16"}},

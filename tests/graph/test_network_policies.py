@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
-from tests.graph.test_gateway import example, of_tenants, plain
+from tests.support.examples import gateway_example, of_tenants
 from tests.support.network_policies import Pod, Source, allows
-from tests.support.recorder import shared_record
+from tests.support.recorder import plain, shared_record
 
 PORT, PICKER_PORTS = 8000, (9002, 9003)
 AGENT = {"k8s-app": "konnectivity-agent"}
@@ -36,7 +36,7 @@ def policies(configuration: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("source", [*ALWAYS, Pod("llm", PICKER)], ids=str)
 def test_server_with_a_key_is_reached_by_its_gateway_metrics_and_the_api_server(source: Source) -> None:
-    assert allows(policies(example()), source, Pod("llm", {"app": "gemma"}), PORT)
+    assert allows(policies(gateway_example()), source, Pod("llm", {"app": "gemma"}), PORT)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_server_with_a_key_is_reached_by_its_gateway_metrics_and_the_api_server(
 )
 def test_server_with_a_key_is_kept_from_all_other_pods_and_addresses(source: Source) -> None:
     """vLLM answers inference at other paths than /v1 without a key."""
-    assert not allows(policies(example()), source, Pod("llm", {"app": "gemma"}), PORT)
+    assert not allows(policies(gateway_example()), source, Pod("llm", {"app": "gemma"}), PORT)
 
 
 def test_server_with_a_key_has_one_open_port() -> None:
     for source in (*ALWAYS, Pod("llm", PICKER)):
-        assert not allows(policies(example()), source, Pod("llm", {"app": "gemma"}), PORT + 1)
+        assert not allows(policies(gateway_example()), source, Pod("llm", {"app": "gemma"}), PORT + 1)
 
 
 def test_server_without_a_key_needs_no_policy() -> None:
-    assert not policies(example({"apiKey": False}))
+    assert not policies(gateway_example({"apiKey": False}))
 
 
 @pytest.mark.parametrize("source", [*ALWAYS, Pod("team-a", {"app": "client"}), Pod("team-a", PICKER)], ids=str)

@@ -24,11 +24,9 @@ from gke_ai.registered.registration import RegisteredStack
 from gke_ai.review.gitops.objects import Stage, in_cluster
 from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings.published import place
-from tests.graph.test_policies_of_configurations import resources
-from tests.graph.test_published import published
-from tests.support import previews
 from tests.support.mistakes import base
 from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.registered import policy_resources, published, resources
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
 
@@ -161,7 +159,7 @@ def test_the_namespace_has_a_compute_domain_after_the_driver() -> None:
 
 
 def test_a_manifest_of_the_domain_is_applied_after_the_chart_that_brings_its_kind() -> None:
-    rendered = in_cluster(previews.resources(shared_record(stack_of("two_nodes")).resources.values()), "gke-ai up")
+    rendered = in_cluster(resources(shared_record(stack_of("two_nodes"))), "gke-ai up")
     (stage,) = (item.stage for item in rendered.objects if item.kind == "ComputeDomain")
     assert [*Stage].index(stage) > [*Stage].index(Stage.CHARTS)
 
@@ -236,7 +234,7 @@ def test_the_policy_compares_quota_for_channels_with_nodes(channels: str, messag
         RESOURCE: "72",
         CHANNELS: channels,
     }
-    stack = RegisteredStack(resources(shared_record(values)), {})
+    stack = RegisteredStack(policy_resources(shared_record(values)), {})
     assert len(list(quota_within_capacity.violations(stack))) == messages
 
 

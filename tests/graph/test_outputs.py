@@ -22,10 +22,9 @@ from gke_ai_outputs.stack_outputs import StackOutputs, value
 from gke_ai_outputs.version import VERSION
 from tests.support import repository
 from tests.support.recorder import TOKEN, configuration, run_program, shared_record, strings
-from tests.support.repository import ROOT
+from tests.support.repository import CONFIGURATIONS, ROOT
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
-CONFIGURATIONS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", *EXAMPLES]
 MIXED = "examples/mixed-training-inference.yaml"
 EXPECTED = yaml.load((ROOT / "tests/data/expected/outputs.yaml").read_text(), yaml.CSafeLoader)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from gke_ai.registered.registration import RegisteredStack, Resource
-from gke_ai.review.policy.pack import Context, plain
-from gke_ai.review.policy.rules import POLICIES
 from tests.support import repository
-from tests.support.recorder import Record, configuration, shared_record
+from tests.support.recorder import configuration
+from tests.support.registered import violated
 
 OPEN_CLUSTER = {
     # As GKE makes a cluster unless told; the source documents say nothing of it.
@@ -55,36 +52,6 @@ LEFT_OPEN: dict[str, set[str]] = {
     # A gateway inside the network, without a certificate.
     "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }
-
-
-def resources(record: Record) -> list[Resource]:
-    """The registered resources, as policies see them."""
-    return [
-        Resource(
-            resource.urn,
-            resource.type,
-            resource.name,
-            plain(dict(resource.inputs)),
-            resource.protected,
-            resource.delete_before_replace or False,
-        )
-        for resource in record.resources.values()
-    ]
-
-
-def violated(path: str, preview: bool) -> dict[str, list[str]]:
-    """Policies that a configuration violates, with their messages."""
-    values = configuration(path)
-    context = Context()
-    texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in values.items()}
-    context.read("gke-ai", texts, [])
-    stack = RegisteredStack(resources(shared_record(values, preview)), context.configuration)
-    active = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
-    by_policy: dict[str, list[str]] = {}
-    for policy in active:
-        if messages := [policy.message(violation) for violation in policy.violations(stack)]:
-            by_policy[policy.name] = messages
-    return by_policy
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])

@@ -11,13 +11,12 @@ import pulumi
 import pytest
 
 from emulator.pulumi.plugin import decode, encode
-from emulator.tests.test_gcp_plugin import NODE_POOL, Engine
+from emulator.tests.gcp_engine import NODE_POOL, Engine
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load
-from tests.pure.test_bad_configuration import SECOND_POOL
-from tests.support.mistakes import PROJECT, Configuration, good
+from tests.support.mistakes import PROJECT, SECOND_POOL, Configuration, good
 from tests.support.recorder import Record, Registration
 
 Build = Callable[..., Record]

@@ -145,7 +145,17 @@ def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(path: str) 
 
 
 @pytest.mark.parametrize(
-    "change", [{"labels": {"team": "research"}}, {"releaseChannel": "stable"}, {"systemPool": {"nodesPerZone": 2}}]
+    "change",
+    [
+        {"labels": {"team": "research"}},
+        {"releaseChannel": "stable"},
+        {"systemPool": {"nodesPerZone": 2}},
+        {"privateNodes": True},
+        {"authorizedNetworks": ["8.8.8.0/24"]},
+        {"dnsEndpoint": True, "publicEndpoint": False},
+        {"nodeServiceAccount": "gke-nodes"},
+    ],
+    ids=lambda change: next(iter(change)),
 )
 def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
@@ -220,12 +230,6 @@ def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pyte
         assert part in message
 
 
-def test_missing_token_names_both_ways_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = refused(configuration(STANDARD), monkeypatch, token=None)
-    assert "gke-ai:hfToken" in message
-    assert "HF_TOKEN" in message
-
-
 def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
     assert "pulumi config set --secret gke-ai:hfToken" in message
@@ -262,3 +266,14 @@ def test_system_pool_boots_from_hyperdisk_only_if_it_must(
     cluster = {"mode": "standard", "location": "us-central1", "systemPool": {"machineType": machine}}
     pool = run_program({"gke-ai:cluster": cluster}, False, monkeypatch).one("NodePool")
     assert pool.inputs["nodeConfig"]["diskType"] == disk
+
+
+def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(STANDARD)
+    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
+    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
+    message = refused(config, monkeypatch)
+    for path in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp"):
+        assert f"- {path}: " in message
+    assert "4 problems" in message
+    assert TOKEN not in message

@@ -15,8 +15,9 @@ from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.runs import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
-from gke_ai.settings.published import Published, place, publish
-from tests.support.recorder import PROJECT, Registration, configuration, load_stack, shared_record
+from gke_ai.settings.published import Published, place
+from tests.support.recorder import Registration, configuration, shared_record
+from tests.support.registered import published
 
 SECTIONS = ("training", "batch")
 # Every kind of run: on a pool, on Autopilot, on one TPU slice of one or several hosts, on several slices.
@@ -61,12 +62,6 @@ def with_tenant(example: str) -> dict[str, Any]:
     if cluster.get("mode") == "existing":  # this one enforces no network policies
         values[f"{PREFIX}cluster"] = {"mode": cluster["existingMode"], "location": cluster["location"]}
     return {**values, f"{PREFIX}tenants": [{"name": "team", "priorityClasses": names, "podSecurity": "privileged"}]}
-
-
-def published(values: dict[str, Any], tenant: str) -> Published:
-    stack = load_stack(values)
-    (space,) = (space for space in stack.spaces if space.section.name == tenant)
-    return Published.parse(publish(stack, space, PROJECT))
 
 
 def registered(resource: Registration) -> dict[str, Any]:

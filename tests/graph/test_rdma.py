@@ -27,10 +27,9 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings.published import place
-from tests.graph.test_policies_of_configurations import resources
-from tests.graph.test_published import published
 from tests.support.mistakes import base
 from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.registered import policy_resources, published
 
 Object = dict[str, Any]
 
@@ -249,5 +248,5 @@ def test_the_policy_compares_quota_for_nics_with_those_of_the_pools(nics: str, m
         "ephemeral-storage": "10Ti",
         RESOURCE: nics,
     }
-    stack = RegisteredStack(resources(shared_record(values)), {})
+    stack = RegisteredStack(policy_resources(shared_record(values)), {})
     assert len(list(quota_within_capacity.violations(stack))) == messages

@@ -11,11 +11,10 @@ import yaml
 from gke_ai.catalog.documents import Reader, read
 from gke_ai.cli.deploy import TOOLS as NAMES
 from gke_ai.review.gitops.command import files
-from gke_ai.review.gitops.objects import InCluster, Stage, in_cluster
-from gke_ai.review.gitops.tools import TOOLS, Kubectl
-from tests.graph.test_outputs import CONFIGURATIONS
-from tests.support.previews import resources
+from gke_ai.review.gitops.objects import InCluster, Stage
 from tests.support.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
+from tests.support.registered import tool
+from tests.support.repository import CONFIGURATIONS
 
 OF_TOOLS = (
     "argocd.argoproj.io/",
@@ -24,11 +23,6 @@ OF_TOOLS = (
     "kustomize.toolkit.fluxcd.io/",
 )
 CHARTS = ("Release", "helm.sh/v3")
-
-
-def tool(name: str, record: Record) -> Kubectl:
-    """A tool with what a program registered."""
-    return TOOLS[name]("test", "clusters/test", in_cluster(resources(record.resources.values()), "gke-ai up"))
 
 
 def written(name: str, record: Record) -> dict[str, list[dict[str, Any]]]:

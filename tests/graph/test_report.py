@@ -35,8 +35,8 @@ from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, trimmed
 from gke_ai.workspace import prices
 from tests.support import previews, repository
 from tests.support.commands import gke_ai
-from tests.support.previews import resources
 from tests.support.recorder import ROOT, configuration, shared_record
+from tests.support.registered import resources
 
 RECORDED = {"creation": previews.creation(), "change": previews.change(), "deletion": previews.deletion()}
 # Tokens that were given when the previews were recorded.
@@ -377,7 +377,7 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_accelerators_of_each_example_are_counted_once(name: str) -> None:
     record = shared_record(configuration(f"examples/{name}.yaml"), True)
-    assert sorted(found_in(*resources(record.resources.values()))) == sorted(EXAMPLES[name])
+    assert sorted(found_in(*resources(record))) == sorted(EXAMPLES[name])
 
 
 def test_every_example_has_its_accelerators_counted() -> None:
@@ -413,7 +413,7 @@ def test_cost_is_a_range_of_the_minimum_and_maximum_machines() -> None:
 
 def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice() -> None:
     record = shared_record(configuration("examples/cost-optimized-serving.yaml"), True)
-    (supply,) = supplies({resource.urn: resource for resource in resources(record.resources.values())})
+    (supply,) = supplies({resource.urn: resource for resource in resources(record)})
     table = priced(**{"g2-standard-24/spot": 1, "g2-standard-24/flexStart": 2})
     assert supply.cost(table) == (Decimal(1), Decimal(2))
     assert supply.cost(priced(**{"g2-standard-24/spot": 1})) is None

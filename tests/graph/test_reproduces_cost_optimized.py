@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.graph.test_reproduces_source import (
+from tests.support.recorder import ROOT, TOKEN, configuration, run_program
+from tests.support.reproduced import (
+    are_equal,
     identity,
     pods_end_when_requests_have,
     pulumi_does_not_wait_for_queues,
@@ -17,7 +19,6 @@ from tests.graph.test_reproduces_source import (
     token_has_both_names,
     unwrapped,
 )
-from tests.support.recorder import ROOT, TOKEN, configuration, run_program
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"
 EXPECTED = ROOT / "tests" / "data" / "expected" / "cost-optimized-serving.yaml"
@@ -102,9 +103,7 @@ def test_objects_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> Non
         for resource in record.resources.values()
         if resource.type.startswith("kubernetes:")
     }
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_nothing_is_created_in_the_cloud(monkeypatch: pytest.MonkeyPatch) -> None:

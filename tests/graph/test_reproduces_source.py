@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from gke_ai.catalog.quantities import parse_quantity
 from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, TOKEN, Record, configuration, run_program
+from tests.support.reproduced import (
+    BUCKET,
+    REGION,
+    Object,
+    are_equal,
+    comparable,
+    identity,
+    kueue_objects_are_v1beta2,
+    merged,
+    pods_end_when_requests_have,
+    pulumi_does_not_wait_for_queues,
+    pulumi_sets_replicas_back,
+    rollouts_are_stated,
+    token_has_both_names,
+    unwrapped,
+)
 
-REGION, BUCKET = "us-central1", f"model-bucket-{PROJECT}"
 EXPECTED = ROOT / "tests" / "data" / "expected"
 EXAMPLES = {
     "standard": "examples/mixed-training-inference.yaml",
     "autopilot": "examples/mixed-training-inference-autopilot.yaml",
 }
-Object = dict[str, Any]
-
-
-def kueue_objects_are_v1beta2(item: Object) -> None:
-    """The document uses Kueue 0.10. Current Kueue stores v1beta2."""
-    if item["apiVersion"] == "kueue.x-k8s.io/v1beta1":
-        item["apiVersion"] = "kueue.x-k8s.io/v1beta2"
 
 
 def kueue_takes_deployments_by_their_queue_label(item: Object) -> None:
@@ -32,46 +38,6 @@ def kueue_takes_deployments_by_their_queue_label(item: Object) -> None:
     if item["kind"] == "Deployment":
         del item["spec"]["template"]["metadata"]["labels"]["kueue-job"]
         item["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
-
-
-def rollouts_are_stated(item: Object) -> None:
-    """Equals Kubernetes' default with one replica. Set because a rollout at full quota is a choice."""
-    if item["kind"] == "Deployment":
-        rolling = {"maxSurge": 1, "maxUnavailable": 0}
-        item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
-
-
-def token_has_both_names(item: Object) -> None:
-    """TGI's launcher reads the second name to download the model's configuration."""
-    if item["kind"] == "Deployment":
-        container = item["spec"]["template"]["spec"]["containers"][0]
-        place, token = next(
-            (place, variable)
-            for place, variable in enumerate(container["env"])
-            if variable["name"] == "HUGGING_FACE_HUB_TOKEN"
-        )
-        container["env"].insert(place + 1, {**token, "name": "HF_TOKEN"})
-
-
-def pods_end_when_requests_have(item: Object) -> None:
-    """The documents keep Kubernetes' 30 s, which aborts requests at each rollout and drain."""
-    if item["kind"] == "Deployment":
-        pod = item["spec"]["template"]["spec"]
-        pod["terminationGracePeriodSeconds"] = 120
-        for container in pod["containers"]:
-            container["lifecycle"] = {"preStop": {"sleep": {"seconds": 15}}}
-
-
-def pulumi_does_not_wait_for_queues(item: Object) -> None:
-    """An annotation for Pulumi's plugin, without effect in the cluster."""
-    if item["kind"] in ("Deployment", "Job") or item["metadata"]["name"] == "llm-service":
-        item["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
-
-
-def pulumi_sets_replicas_back(item: Object) -> None:
-    """An annotation for Pulumi's plugin, without effect in the cluster."""
-    if item["kind"] == "Deployment":
-        item["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
 
 
 DIFFERENCES: list[Callable[[Object], None]] = [
@@ -114,9 +80,7 @@ def test_kubernetes_objects_are_those_of_the_source(record: Record) -> None:
         and "helm.sh" not in resource.type
         and identity(resource.inputs) not in INSTALLATION
     }
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_cloud_resources_are_those_of_the_source(mode: str, record: Record) -> None:
@@ -148,37 +112,5 @@ def filled(value: Any) -> Any:
     return value
 
 
-def identity(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["kind"], item["metadata"]["name"]
-
-
 def key_of(resource: Mapping[str, Any]) -> tuple[str, str]:
     return resource["type"], resource.get("name") or resource["bucket"]
-
-
-def unwrapped(inputs: Mapping[str, Any]) -> Object:
-    """The object with its secret decoded, as the API server receives it."""
-    item = dict(inputs)
-    if item["kind"] == "Secret":
-        item["stringData"] = item["stringData"]["value"]
-    return item
-
-
-def comparable(item: Object) -> Object:
-    """The object with normalized quantities, and sorted lists whose order has no meaning."""
-    if item["kind"] == "ClusterQueue":
-        item = copy.deepcopy(item)
-        for group in item["spec"]["resourceGroups"]:
-            group["coveredResources"] = sorted(group["coveredResources"])
-            for flavor in group["flavors"]:
-                flavor["resources"] = {
-                    quota["name"]: parse_quantity(str(quota["nominalQuota"])) for quota in flavor["resources"]
-                }
-    return item
-
-
-def merged(found: Any, wanted: Any) -> Any:
-    """`found` merged with everything that `wanted` states. A region may be in capitals."""
-    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        return {**found, **{key: merged(found.get(key), value) for key, value in wanted.items()}}
-    return found if found == REGION.upper() and wanted == REGION else wanted

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gke_ai.catalog.versions import JAX_TPU_IMAGE
-from tests.graph.test_reproduces_source import comparable, identity, kueue_objects_are_v1beta2, merged
 from tests.support.recorder import ROOT, Record, configuration, run_program
+from tests.support.reproduced import are_equal, comparable, identity, kueue_objects_are_v1beta2, merged
 
 EXPECTED = ROOT / "tests" / "data" / "expected"
 FLEX_START = "examples/flex-start-tpu.yaml"
@@ -169,9 +169,7 @@ def test_flex_start_objects_are_those_of_the_source(mode: str, monkeypatch: pyte
     record = example(FLEX_START, mode, monkeypatch)
     expected = of_the_source("flex-start-tpu.yaml", FLEX_START_DIFFERENCES, mode)
     registered = objects_of(record)
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_flex_start_pools_are_those_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +182,7 @@ def test_multislice_objects_are_those_of_the_source(mode: str, monkeypatch: pyte
     record = example(MULTISLICE, mode, monkeypatch)
     expected = of_the_source("multislice-training.yaml", MULTISLICE_DIFFERENCES, mode)
     registered = objects_of(record)
-    assert registered.keys() == expected.keys()
-    for key, wanted in expected.items():
-        assert registered[key] == wanted, key
+    are_equal(registered, expected)
 
 
 def test_multislice_cluster_and_pools_are_those_of_the_source(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cloud.store import Store
-from emulator.google.clusters import LocalClusters
-from emulator.google.plugin import RESOURCES
-from emulator.google.resource import Cloud, Resource
-from emulator.pulumi.plugin import decode, encode
-from tests.support.recorder import PROJECT, configuration, shared_record
+from tests.support.registered import cloud_requests
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
@@ -27,16 +22,6 @@ def includes(whole: Any, part: Any) -> bool:
     if isinstance(part, list):
         return isinstance(whole, list) and len(whole) == len(part) and all(map(includes, whole, part))
     return bool(whole == part)
-
-
-def cloud_requests(path: str) -> list[tuple[Resource, str, dict[str, Any]]]:
-    """Each cloud resource of a configuration: its class in the emulator, its name and its inputs."""
-    cloud = Cloud(Store(), LocalClusters(), PROJECT)
-    return [
-        (RESOURCES[resource.type](cloud), resource.object_name, decode(encode(resource.inputs)))
-        for resource in shared_record(configuration(path)).resources.values()
-        if resource.type in RESOURCES
-    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -17,8 +18,10 @@ from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
 from gke_ai.settings.rules.warnings import legacy_engines
-from tests.pure.test_bad_serving import good
+from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
+
+good = partial(base, "serving")
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
 JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}

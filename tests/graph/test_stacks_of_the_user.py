@@ -12,27 +12,10 @@ import pytest
 import yaml
 
 from tests.support import repository
+from tests.support.examples import set_up
 from tests.support.recorder import PROJECT, run_program
 
 STACKS = repository.stacks_of_the_user()
-# What a user gets who follows README.md: a project, a group, and a token that Pulumi encrypted.
-TOKEN = "  gke-ai:hfToken:\n    secure: v1:cipher\n"
-SET_UP = {
-    "my-project": "acme-ml",
-    "group:research@example.com": "group:ml-research@acme.example",
-    "config:\n": f"encryptionsalt: v1:salt\nconfig:\n{TOKEN}",
-}
-
-
-def set_up(name: str) -> str:
-    """An environment that is set up as the README says."""
-    text = repository.source(name).read_text()
-    for shipped, own in SET_UP.items():
-        text = text.replace(shipped, own)
-    if "hfTokenSecret" in text:  # the token is in Secret Manager
-        text = text.replace(TOKEN, "")
-    assert "v1:salt" in text
-    return text
 
 
 def config_of(text: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from gke_ai.components import Tenant, WorkloadNamespace
 from gke_ai.components.queues.tenant import rules
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS, GRACE_SECONDS
 from gke_ai.settings import load
-from tests.pure.test_bad_tenants import good
-from tests.support.mistakes import Configuration
+from tests.support.mistakes import Configuration, base
 from tests.support.network_policies import Pod, allows
 from tests.support.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
+
+good = partial(base, "tenants")
 
 Build = Callable[..., Record]
 

@@ -21,9 +21,9 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components import GpuNodePool, KueueStack
 from gke_ai.settings.published import place
 from gke_ai.settings.resolved.queues import flavors_of
-from tests.graph.test_published import published
 from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, Record, load_stack, shared_record
+from tests.support.registered import published
 
 Build = Callable[..., Record]
 BLOCK = LEVELS["block"]

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -17,9 +18,14 @@ from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
 from gke_ai.settings.model import Multislice, TpuBatch
 from gke_ai.settings.resolved.internet import external_hosts
-from tests.graph.test_components import failed
-from tests.pure.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
-from tests.support.recorder import PROJECT, Record, construct, record, run_program
+from tests.support.mistakes import base
+from tests.support.recorder import PROJECT, Record, construct, failed, record, run_program
+
+slices = partial(base, "tpu_workloads", "slices")
+queued = partial(base, "tpu_workloads", "queued")
+growing = partial(base, "tpu_workloads", "growing")
+on_autopilot = partial(base, "tpu_workloads", "on_autopilot")
+with_bucket = partial(base, "tpu_workloads", "with_bucket")
 
 QUEUED = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"

@@ -23,7 +23,7 @@ from gke_ai.catalog.nodes.shape import POOL, TPU_TAINT, NodeShape, allocatable, 
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
-from tests.support.recorder import PROJECT, Record, Registration, construct, record, run_program
+from tests.support.recorder import CAPACITY_MODES, PROJECT, Record, Registration, construct, record, run_program
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]
@@ -380,24 +380,7 @@ def test_every_slice_builds_a_pool_of_its_machine_and_its_size(monkeypatch: pyte
             assert problems_at_google(pool, ZONE[candidate.version].rpartition("-")[0]) == [], candidate
 
 
-@pytest.mark.parametrize(
-    ("capacity", "nodes"),
-    [
-        ({"mode": "onDemand"}, {}),
-        ({"mode": "spot"}, {"spot": True}),
-        (
-            {"mode": "reservation", "reservation": "r"},
-            {
-                "reservationAffinity": {
-                    "consumeReservationType": "SPECIFIC_RESERVATION",
-                    "key": "compute.googleapis.com/reservation-name",
-                    "values": ["r"],
-                }
-            },
-        ),
-    ],
-    ids=lambda value: value.get("mode"),
-)
+@pytest.mark.parametrize(("capacity", "nodes"), CAPACITY_MODES, ids=lambda value: value.get("mode"))
 def test_plain_pool_sets_its_capacity_mode_alone(capacity: dict[str, Any], nodes: dict[str, Any], build: Build) -> None:
     pool = build(TpuNodePool, "v6e", "4x4", capacity=capacity)
     of_modes = {"spot", "flexStart", "maxRunDuration", "reservationAffinity"}

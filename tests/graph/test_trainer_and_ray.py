@@ -18,9 +18,9 @@ from gke_ai.review.gitops.command import files
 from gke_ai.review.gitops.objects import Stage
 from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
-from tests.graph.test_render import tool
 from tests.support.mistakes import PROJECT, base
 from tests.support.recorder import Record, configuration, shared_record
+from tests.support.registered import tool
 
 Object = dict[str, Any]
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import runpy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from gke_ai.ops.doctor import needs
 from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.rules.warnings import long_grace_periods
-from tests.pure.test_bad_training import classed, training
+from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, ROOT, Record, configuration, record, run_program
+
+training = partial(base, "training", "training")
+classed = partial(base, "training", "classed")
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}

@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
-from tests.nightly.test_rdma import values
-from tests.pure.test_bandwidth import line
+from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.mistakes import PROJECT
+from tests.support.rdma import values
+from tests.support.submitted import line
 
 Object = dict[str, Any]
 # Pods of the emulator run no program: the test writes what a kubelet would have recorded of it.

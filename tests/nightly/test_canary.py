@@ -19,8 +19,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, begun, eventually, gone, settled
+from tests.support.emulator import ROOT, Emulator, begun, eventually, fresh, gone, settled
 from tests.support.network_policies import Pod, allows
 
 EXAMPLE = "examples/inference-gateway.yaml"

@@ -14,10 +14,9 @@ from gke_ai.catalog.kueue.configuration import FRAMEWORKS
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.forecast.result.forecast import read as read_forecast
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
-from tests.cluster.test_convergence import section
-from tests.nightly.test_mixed import admitted
+from tests.support.emulator import Emulator, Found, begun, cloud_of, eventually, fresh, gone, objects_of, settled
+from tests.support.examples import section
+from tests.support.workloads import admitted
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 CLUSTER = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}

@@ -17,8 +17,7 @@ import yaml
 from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.result.forecast import parse
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator, fresh
 from tests.support.rehearsal import places
 from tests.support.rehearsal.outcomes import differences
 from tests.support.rehearsal.scenario import run_object

@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
-from tests.nightly.test_rdma import RUN
+from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.mistakes import PROJECT, base
+from tests.support.rdma import RUN
 
 Object = dict[str, Any]
 

@@ -15,7 +15,7 @@ from emulator.setup.toolchain import BY_NAME
 from gke_ai.catalog.kueue.configuration import RELEASES, tool
 from gke_ai.catalog.kueue.releases import gates
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator
 from tests.support.rehearsal.changes import changes, judged, objects, rehearsed, running
 
 CHANGE = next(change for change in changes() if change.name == "server-scaled-up-takes-back-a-borrowed-gpu")

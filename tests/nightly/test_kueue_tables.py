@@ -13,7 +13,7 @@ import pytest
 
 from gke_ai.catalog.kueue.configuration import RELEASES
 from gke_ai.catalog.versions import KUEUE_VERSION
-from tests.cluster.conftest import fresh
+from tests.support.emulator import fresh
 from tests.support.rehearsal import places
 from tests.support.rehearsal.tables import clusters
 from tests.support.rehearsal.tables.agreement import copy_differences, differences, exceptions, report

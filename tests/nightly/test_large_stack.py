@@ -11,10 +11,10 @@ import yaml
 
 from gke_ai.catalog.section_files import oversize
 from gke_ai.workspace.configuration_file import read_sections
-from maintain.bench.scale import sections
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator
+from tests.support.scale import sections
 
-EMPTY = "maintain/bench/empty.yaml"
+EMPTY = "tests/data/empty.yaml"
 
 
 def test_100_pools_50_queues_and_800_servers_and_runs_are_previewed(tmp_path: Path) -> None:

@@ -12,27 +12,15 @@ import yaml
 
 from gke_ai.forecast.compare.comparison import Fact, facts
 from gke_ai.forecast.result.forecast import read
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
 from tests.support.actions import commit, run_action
+from tests.support.emulator import ROOT, Emulator, eventually, fresh, until_none
+from tests.support.examples import POOLS, ZONES
 from tests.support.rehearsal import cluster as queues
 from tests.support.timelines import named
 
 RAY = "00000000-0000-4000-8000-000000000001"
 SAMPLE = ROOT / "examples" / "manifests"
-ZONES = ["us-central1-a"]
 POOL = {"name": "cpu", "machine_type": "e2-standard-16", "zones": ZONES, "min_nodes": 1, "max_nodes": 3}
-# As gcloud container node-pools list --format json prints them.
-POOLS = [
-    {
-        "name": "cpu",
-        "locations": ZONES,
-        "config": {"machineType": "e2-standard-16", "imageType": "COS_CONTAINERD"},
-        "autoscaling": {"enabled": True, "minNodeCount": 1, "maxNodeCount": 3},
-        "status": "RUNNING",
-    },
-    {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1},
-]
 
 
 def job(name: str, **labels: str) -> dict[str, Any]:

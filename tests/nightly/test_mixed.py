@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from gke_ai.kube.objects import holds
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
-from tests.nightly.test_verify import pools_are_verified
+from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
+from tests.support.workloads import admitted, pools_are_verified
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
@@ -30,15 +28,6 @@ def example(source: str) -> Iterator[Emulator]:
     with fresh() as emulator:
         emulator.make("up", emulator.configure(source))
         yield emulator
-
-
-def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
-    """The workloads that Kueue has admitted, of owners of this kind."""
-    return [
-        workload
-        for workload in emulator.get("workloads", "-n", "llm")
-        if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
-    ]
 
 
 def pods(emulator: Emulator) -> dict[str, int]:

@@ -14,9 +14,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, begun, eventually, gone, settled
 from tests.support import prometheus
+from tests.support.emulator import Emulator, Found, begun, eventually, fresh, gone, settled
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 # Of those that a queue has at once; the others come with the first eviction, preemption or end of a workload.

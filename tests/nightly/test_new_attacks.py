@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.test_tenants import (
-    AUTOPILOT,
+from tests.support.emulator import Emulator, eventually
+from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.tenants import (
     FINALIZER,
     NO_QUEUE,
+    OWN,
     PLACES,
     QUEUE,
+    QUOTA,
     RBAC,
+    UNLISTED,
     Credential,
     created,
     in_use,
@@ -33,9 +34,6 @@ from tests.cluster.test_tenants import (
     running,
     spec,
 )
-from tests.nightly.test_trainer_and_ray import QUEUE as OWN
-from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, counted_member
-from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 
 Object = dict[str, Any]
 ADMITTED = int(QUOTA["nvidia.com/gpu"])
@@ -47,19 +45,6 @@ TOO_MANY, ADOPTED, MANUAL, STARTS = (
     "only Kueue may",
 )
 REPLACED = "Duplicate value"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with all controllers."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def team_a(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
 
 
 def wide(kind: str, **fields: Any) -> Object:

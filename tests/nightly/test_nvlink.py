@@ -14,10 +14,9 @@ from gke_ai.catalog.fabric.rdma import CLAIMS, RESOURCE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.machines.metal import AGENT
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually, settled
-from tests.nightly.test_rdma import RUN, allow, create, of_queue, queued, refused, running
+from tests.support.emulator import Emulator, eventually, fresh, settled
 from tests.support.mistakes import PROJECT, base
+from tests.support.rdma import RUN, allow, create, of_queue, queued, refused, running
 
 Object = dict[str, Any]
 BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]

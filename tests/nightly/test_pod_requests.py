@@ -12,8 +12,7 @@ import pytest
 
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.pods import requests
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
+from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.rehearsal import cluster
 
 PODS = 40

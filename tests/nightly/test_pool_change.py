@@ -9,8 +9,8 @@ from threading import Thread
 from typing import Any
 
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
-from tests.cluster.emulator import Emulator, settled
-from tests.cluster.test_convergence import EXAMPLE, changed
+from tests.support.emulator import Emulator, settled
+from tests.support.examples import EXAMPLE, changed
 
 SERVICE = "llm-service"
 NODES_OF_TWO = "g2-standard-24"

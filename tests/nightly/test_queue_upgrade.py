@@ -13,9 +13,8 @@ from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import read
 from gke_ai.kube.objects import holds
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.test_convergence import section
+from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.examples import section
 
 EXAMPLE = "examples/multislice-training.yaml"
 NAMESPACE = "default"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import yaml
 
-from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
-from tests.cluster.test_flex_start import MULTI, finish, running, slices
-from tests.pure.test_bad_tpu_workloads import queued
+from tests.support.emulator import Emulator, begun, eventually, gone, settled
+from tests.support.mistakes import base
+from tests.support.workloads import MULTI, finish, running, slices
 
 
 def test_runs_get_their_nodes_by_a_request_in_turn(emulator: Emulator) -> None:
     config = emulator.state / "test.yaml"
-    values = queued()
+    values = base("tpu_workloads", "queued")
     del values["tpuPools"][1]  # one that is there all the time
     config.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in values.items()}}))
     before = begun(emulator, config)

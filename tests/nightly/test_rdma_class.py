@@ -7,10 +7,9 @@ import copy
 import yaml
 
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD, RESOURCE
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import eventually
-from tests.nightly.test_rdma import RUN, of_queue, running
+from tests.support.emulator import eventually, fresh
 from tests.support.mistakes import PROJECT, base
+from tests.support.rdma import RUN, of_queue, running
 
 
 def test_a_run_on_a_compute_class_gets_the_nics_of_its_nodes() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from gke_ai.forecast.outcome.interruptions import PREEMPTED
 from gke_ai.forecast.result.forecast import Forecast, read
-from tests.cluster.emulator import Emulator
-from tests.cluster.test_rehearse import clean
+from tests.support.emulator import Emulator, clean
 from tests.support.recorder import configuration
 
 TRAINING = "examples/training-job.yaml"

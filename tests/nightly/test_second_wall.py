@@ -20,11 +20,9 @@ from gke_ai.components.queues.tenant import TIMES
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import Uncounted, uncounted
 from gke_ai.workspace.emulation import READY_AFTER
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import Emulator, eventually
-from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
-from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, counted_member
+from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.tenants import OWN, Credential, created, deployment, in_use, job, jobset, pod, spec
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly
@@ -39,19 +37,6 @@ DELAYED = 0.01  # part of the runs of which a pod is refused once, while others 
 ENDS = {"emulator.gke-ai/finish": "Succeeded", READY_AFTER: "1500ms"}
 # At most so many exist at a time, as a team has them: each kind has a quota of objects.
 AT_A_TIME = 60
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with all controllers of runs."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def member(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
 
 
 # ------------------------------------------------------------------------------------------------------- honest runs
@@ -73,26 +58,26 @@ def run_of(number: int, chance: random.Random) -> Object:
         ending(item["spec"]["template"])
     elif kind == "Job":
         pods = chance.choice([1, 1, 2, 3])
-        item = job(spec(1, **priority), QUEUE, name)
+        item = job(spec(1, **priority), OWN, name)
         item["spec"] |= {"parallelism": pods, "completions": pods}
         ending(item["spec"]["template"])
     elif kind == "JobSet":
-        item = jobset(body, QUEUE, name)
+        item = jobset(body, OWN, name)
         ending(item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"])
     elif kind == "Pod":
-        item = pod(body | {"restartPolicy": "Never"}, QUEUE, name)
+        item = pod(body | {"restartPolicy": "Never"}, OWN, name)
         ending(item)
     elif kind == "Deployment":
-        item = deployment(spec(1, **priority), QUEUE, name)
+        item = deployment(spec(1, **priority), OWN, name)
         item["spec"]["replicas"] = chance.choice([1, 2])
     elif kind == "TrainJob":
-        item = train_job(name, QUEUE, nodes=chance.choice([1, 2]))
+        item = train_job(name, OWN, nodes=chance.choice([1, 2]))
         patches = item["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
         ending(patches[0]["template"]["spec"]["template"])
     elif kind == "RayJob":
-        item = ray_job(name, QUEUE, submissionMode="HTTPMode")
+        item = ray_job(name, OWN, submissionMode="HTTPMode")
     else:
-        item = ray_cluster(name, QUEUE)
+        item = ray_cluster(name, OWN)
     return item
 
 
@@ -131,7 +116,7 @@ def refusals(member: Credential) -> Counter[str]:
     )
 
 
-def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credential) -> None:
+def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(team_a: Credential) -> None:
     chance = random.Random(1)
     waiting = [run_of(number, chance) for number in range(RUNS)]
     kinds = Counter(item["kind"] for item in waiting)
@@ -146,10 +131,10 @@ def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credenti
             if gated(item) and sum(map(gated, alive.values())) + gated(item) > GPUS:
                 waiting.insert(0, item)
                 break
-            created(member.create(item))
+            created(team_a.create(item))
             alive[item["kind"], item["metadata"]["name"]] = item
         for kind in KINDS:
-            items = member.read(kind).content["items"]
+            items = team_a.read(kind).content["items"]
             names = {item["metadata"]["name"] for item in items}
             # Kueue deletes a pod that it preempts, and its author creates it again.
             for key in [key for key in alive if key[0] == kind == "Pod" and key[1] not in names]:
@@ -157,28 +142,28 @@ def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(member: Credenti
             for item in items:
                 key = (kind, item["metadata"]["name"])
                 if key in alive and has_ended({**item, "kind": kind}):
-                    assert member.delete(*key).status == 200
+                    assert team_a.delete(*key).status == 200
                     seen[kind] += 1
                     del alive[key]
-        highest = max(highest, in_use(member))
+        highest = max(highest, in_use(team_a))
         return not waiting and not alive
 
     eventually(step, f"{RUNS} runs have ended", seconds=1500)
     assert seen == kinds
     assert highest <= BOUND
-    delayed = refusals(member)
+    delayed = refusals(team_a)
     print(f"{RUNS} runs ended, pods delayed {dict(delayed)}, at most {highest} GPUs at a time: {dict(kinds)}")
     assert delayed.total() <= RUNS * DELAYED, "controllers create a refused pod again, but it should be rare"
 
 
 # ------------------------------------------------------------------------------------------------- without the policy
 @pytest.fixture(scope="module")
-def unguarded(member: Credential, shared: Emulator) -> Credential:
+def unguarded(team_a: Credential, shared: Emulator) -> Credential:
     """The member, with the policy of its namespace switched off."""
     shared.kubectl("delete", "validatingadmissionpolicybinding", "tenant-team-a")
     opens = pod(spec(None, terminationGracePeriodSeconds=0), None, "attack")
-    eventually(lambda: member.create(opens, try_only=True).status == 201, "the policy is off", seconds=60)
-    return member
+    eventually(lambda: team_a.create(opens, try_only=True).status == 201, "the policy is off", seconds=60)
+    return team_a
 
 
 @pytest.fixture
@@ -211,7 +196,7 @@ def more_in_use(member: Credential, than: int) -> bool:
 
 def full(name: str) -> Object:
     """A Job with as many GPUs as the queue has."""
-    item = job(spec(1), QUEUE, name)
+    item = job(spec(1), OWN, name)
     return {**item, "spec": {**item["spec"], "parallelism": GPUS, "completions": GPUS}}
 
 
@@ -220,7 +205,7 @@ def of_children(attacker: Credential) -> None:
     created(attacker.create(full("blocks")))
     eventually(lambda: in_use(attacker) == GPUS, "the queue is full", seconds=60)
     for number in range(3):
-        created(attacker.create(jobset(spec(1), QUEUE, f"small-{number}")))
+        created(attacker.create(jobset(spec(1), OWN, f"small-{number}")))
         child = f"small-{number}-slice-0"
         eventually(partial(exists, attacker, "Job", child), "its Job waits", seconds=60)
         assert attacker.change("Job", child, {"spec": {"parallelism": 9, "completions": 9}}).status == 200
@@ -243,7 +228,7 @@ def of_ray_that_stays(attacker: Credential) -> None:
         cluster = ray_cluster_spec(GPUS)
         created(
             attacker.create(
-                ray_job(f"stays-{number}", QUEUE, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
+                ray_job(f"stays-{number}", OWN, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
             )
         )
     eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
@@ -252,7 +237,7 @@ def of_ray_that_stays(attacker: Credential) -> None:
 def of_ray_that_fails_its_validation(attacker: Credential) -> None:
     """S5: a running RayCluster loses its annotation, so that Kueue takes it for one that waits."""
     for number in range(3):
-        item = ray_cluster(f"fails-{number}", QUEUE, ray_cluster_spec(GPUS))
+        item = ray_cluster(f"fails-{number}", OWN, ray_cluster_spec(GPUS))
         item["metadata"]["annotations"] = {"ray.io/ft-enabled": "true"}
         created(attacker.create(item))
     eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
@@ -263,7 +248,7 @@ def of_ray_that_fails_its_validation(attacker: Credential) -> None:
 def of_force(attacker: Credential) -> None:
     """S10: pods are deleted at once. Their nodes would run them on, which simulated nodes do not."""
     for number in range(3 * GPUS):
-        created(attacker.create(pod(spec(1), QUEUE, f"force-{number}")))
+        created(attacker.create(pod(spec(1), OWN, f"force-{number}")))
         eventually(lambda: in_use(attacker) > 0, "it runs", seconds=60)
         attacker.delete("Pod", f"force-{number}", gracePeriodSeconds=0)
 

@@ -16,7 +16,7 @@ from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
-from tests.cluster.simulated import replayed
+from tests.support.simulation.replays import replayed
 from tests.support.simulation.theory import (
     SEEDS,
     configuration,

@@ -20,8 +20,7 @@ from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.kube.client import client_of
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
+from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.snapshots import synthetic
 
 # A server and a run of two pods fill the queue.

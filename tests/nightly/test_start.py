@@ -12,9 +12,9 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, Futures, starts
-from tests.cluster.conftest import fresh
-from tests.cluster.simulated import replayed
+from tests.support.emulator import fresh
 from tests.support.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted
+from tests.support.simulation.replays import replayed
 from tests.support.simulation.theory import configuration
 from tests.support.simulation.training import past, state, workload
 

@@ -19,8 +19,7 @@ from gke_ai.forecast.simulate.trace import Submission, written
 from gke_ai.kube.blocks import block_rows
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
+from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
 from tests.support.mistakes import PROJECT, base
 from tests.support.pictures import texts_of
 from tests.support.repository import ROOT

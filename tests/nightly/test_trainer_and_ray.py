@@ -10,7 +10,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,34 +18,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
-from tests.cluster.conftest import deployed
-from tests.cluster.emulator import Emulator, Found, eventually, gone
-from tests.cluster.tenant_attacks import check_attacks
-from tests.cluster.test_flex_start import finish
-from tests.cluster.test_tenants import (
-    ACCOUNT,
-    AUTOPILOT,
-    ELASTIC,
-    FOREIGN,
-    NO_QUEUE,
-    NOT_ITS_QUEUE,
-    OWNER,
-    PICKER_RIGHTS,
-    PLACES,
-    PRIORITY_NOT_ITS,
-    RBAC,
-    VOLUME_KIND,
-    Answer,
-    Credential,
-    created,
-    deployment,
-    jobset,
-    owned_by,
-    pod,
-    pods_of,
-    running,
-    spec,
-)
+from tests.support.emulator import Emulator, Found, eventually, gone
 from tests.support.further_kinds import (
     GPU,
     SMALL,
@@ -57,55 +29,35 @@ from tests.support.further_kinds import (
     ray_job,
     train_job,
 )
+from tests.support.tenant_attacks import check_attacks
+from tests.support.tenants import (
+    ACCOUNT,
+    ELASTIC,
+    FIXED,
+    FOREIGN,
+    NO_QUEUE,
+    NOT_ITS_QUEUE,
+    OWN,
+    OWNER,
+    PICKER_RIGHTS,
+    PLACES,
+    PRIORITY_NOT_ITS,
+    RBAC,
+    UNLISTED,
+    VOLUME_KIND,
+    Credential,
+    created,
+    deployment,
+    owned_by,
+    pod,
+    pods_of,
+    running,
+    spec,
+)
+from tests.support.workloads import finish
 
 Object = dict[str, Any]
-QUEUE = "queue-of-team-a"
-QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
-SECTIONS: Object = {
-    "queues": {
-        "trainer": "install",
-        "ray": "install",
-        "flavors": [{"name": "gpus"}],
-        "clusterQueues": [{"name": "team-a", "flavors": [{"flavor": "gpus", "quota": QUOTA}]}],
-        "localQueues": [{"name": QUEUE, "namespace": "team-a", "clusterQueue": "team-a"}],
-        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}, {"name": "top", "value": 90}],
-    },
-    "tenants": [{"name": "team-a", "priorityClasses": ["low", "high"], "podSecurity": "baseline"}],
-    "serving": [],
-    "training": [],
-    "buckets": [],
-}
 JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    """A deployed tenant with both controllers. The last test destroys it."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
-def team_a(shared: Emulator) -> Credential:
-    """A member's client."""
-    return counted_member(shared)
-
-
-def counted_member(emulator: Emulator) -> Credential:
-    """A member's client, once the quota of its namespace counts every kind of run."""
-    member = Credential(emulator, "team-a")
-    items = (jobset(queue=QUEUE), train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE))
-    for item in items:
-        tries = partial(member.create, item, try_only=True)
-        eventually(partial(taken, tries), f"the cluster takes a {item['kind']}", seconds=120)
-    return member
-
-
-def taken(create: Callable[[], Answer]) -> bool:
-    """Whether an object is accepted. A quota that does not count its kind yet refuses it, and nothing else may."""
-    answer = create()
-    assert answer.status == 201 or "status unknown for quota" in answer.message, answer.message
-    return answer.status == 201
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +93,8 @@ def test_both_controllers_are_installed_and_stay_as_they_are(shared: Emulator) -
 
 
 RUNS = [
-    pytest.param(train_job("run", QUEUE, nodes=2), JOBSET, 2, "run-node-0", id="TrainJob"),
-    pytest.param(ray_job("run", QUEUE, ray_cluster_spec(2)), RAY, 4, "run", id="RayJob"),
+    pytest.param(train_job("run", OWN, nodes=2), JOBSET, 2, "run-node-0", id="TrainJob"),
+    pytest.param(ray_job("run", OWN, ray_cluster_spec(2)), RAY, 4, "run", id="RayJob"),
 ]
 
 
@@ -167,7 +119,7 @@ def test_a_run_is_evicted_for_a_server_and_resumes_and_completes(
     assert f"{kind} team-a/run: Started, {pods} of {pods} pods run" in ask("logs", "run")
     assert f"team-a/{kind.lower()}/run" in shared.make("status")
 
-    created(team_a.create(deployment(spec(priorityClassName="high"), QUEUE, "server")))
+    created(team_a.create(deployment(spec(priorityClassName="high"), OWN, "server")))
     assert team_a.change("Deployment", "server/scale", {"spec": {"replicas": 3}}).status == 200
     eventually(lambda: "evicted: preempted" in ask("describe", "run"), f"the {kind} is evicted", seconds=120)
     eventually(lambda: len(pods_of(team_a, "app=server")) == 3 and running(team_a, "app=server"), "the server runs")
@@ -186,7 +138,7 @@ def test_a_run_is_evicted_for_a_server_and_resumes_and_completes(
 
 
 def test_a_canceled_raycluster_leaves_nothing(ask: Callable[..., str], shared: Emulator, team_a: Credential) -> None:
-    submit(ask, shared, ray_cluster("work", QUEUE))
+    submit(ask, shared, ray_cluster("work", OWN))
     eventually(lambda: len(pods_of(team_a, f"{RAY}=work")) == 2, "its head and its worker run", seconds=120)
     eventually(lambda: "2 of 2 pods run" in ask("describe", "work"), "they run", seconds=60)
     uid = team_a.read("RayCluster", "work").content["metadata"]["uid"]
@@ -203,28 +155,27 @@ def test_a_canceled_raycluster_leaves_nothing(ask: Callable[..., str], shared: E
 
 
 def test_a_wrong_manifest_is_refused_by_submit(ask: Callable[..., str], shared: Emulator, team_a: Credential) -> None:
-    large = submit(ask, shared, train_job("large", QUEUE, nodes=4), fails=True)
+    large = submit(ask, shared, train_job("large", OWN, nodes=4), fails=True)
     assert "the run requests 4 of nvidia.com/gpu in all, and queue queue-of-team-a has 3" in large
-    forged = submit(ask, shared, ray_job("forged", QUEUE, ray_cluster_spec(priorityClassName="top")), fails=True)
+    forged = submit(ask, shared, ray_job("forged", OWN, ray_cluster_spec(priorityClassName="top")), fails=True)
     assert "tenant team-a may not use priority class top" in forged
     assert team_a.read("TrainJob", "large").status == 404
 
 
 # --- what a member is refused -----------------------------------------------------------------------------------------
 
-UNLISTED, FIXED = "which teams may not set", "is queued as it was created"
 HOST: Object = {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
 
 
 def patched(metadata: Object | None = None, **pod_spec: Any) -> Object:
     """A TrainJob with a patch of the pods of its runtime."""
-    return train_job("attack", QUEUE, runtimePatches=[patch(metadata=metadata, **pod_spec)])
+    return train_job("attack", OWN, runtimePatches=[patch(metadata=metadata, **pod_spec)])
 
 
 def with_cluster(**fields: Any) -> list[Object]:
     """A RayCluster and a RayJob with more fields of their Ray cluster."""
     cluster = {**ray_cluster_spec(), **fields}
-    return [ray_cluster("attack", QUEUE, cluster), ray_job("attack", QUEUE, cluster)]
+    return [ray_cluster("attack", OWN, cluster), ray_job("attack", OWN, cluster)]
 
 
 def with_head(**fields: Any) -> list[Object]:
@@ -233,7 +184,7 @@ def with_head(**fields: Any) -> list[Object]:
 
 def with_pods(**pod_spec: Any) -> list[Object]:
     cluster = ray_cluster_spec(**pod_spec)
-    return [ray_cluster("attack", QUEUE, cluster), ray_job("attack", QUEUE, cluster)]
+    return [ray_cluster("attack", OWN, cluster), ray_job("attack", OWN, cluster)]
 
 
 def with_workers(**fields: Any) -> list[Object]:
@@ -258,12 +209,12 @@ ATTACKS: list[tuple[str, Object, str]] = [
     ("TrainJob with names of Kueue in its pods", patched(metadata={"annotations": ELASTIC}), FOREIGN),
     (
         "TrainJob with several patches",
-        train_job("attack", QUEUE, runtimePatches=[patch(), patch("example.com/another")]),
+        train_job("attack", OWN, runtimePatches=[patch(), patch("example.com/another")]),
         "has several patches",
     ),
     (
         "TrainJob of a runtime of the namespace",
-        train_job("attack", QUEUE, runtimeRef={"name": "x", "kind": "TrainingRuntime"}),
+        train_job("attack", OWN, runtimeRef={"name": "x", "kind": "TrainingRuntime"}),
         "names a runtime of its namespace",
     ),
     *((f"{item['kind']} on the host's files", item, VOLUME_KIND) for item in with_pods(**HOST)),
@@ -297,15 +248,15 @@ ATTACKS: list[tuple[str, Object, str]] = [
     ),
     (
         "RayJob with a submitter on the host",
-        ray_job("attack", QUEUE, submitterPodTemplate=pod_template(SMALL, **HOST)),
+        ray_job("attack", OWN, submitterPodTemplate=pod_template(SMALL, **HOST)),
         VOLUME_KIND,
     ),
     (
         "RayJob that waits for its author",
-        ray_job("attack", QUEUE, submissionMode="InteractiveMode"),
+        ray_job("attack", OWN, submissionMode="InteractiveMode"),
         "set submissionMode",
     ),
-    ("RayJob that keeps its Ray cluster", ray_job("attack", QUEUE, ttlSecondsAfterFinished=9), "keeps its Ray cluster"),
+    ("RayJob that keeps its Ray cluster", ray_job("attack", OWN, ttlSecondsAfterFinished=9), "keeps its Ray cluster"),
     *(
         (f"{item['kind']} with a name of Ray", annotated(item, annotations={"ray.io/ft-enabled": "true"}), FOREIGN)
         for item in with_cluster()
@@ -315,10 +266,10 @@ ATTACKS: list[tuple[str, Object, str]] = [
         with_workers(template={**pod_template(GPU), "metadata": {"annotations": {"ray.io/ft-enabled": "true"}}})[0],
         FOREIGN,
     ),
-    ("RayJob with a deletion of its own", ray_job("attack", QUEUE, managedBy="ray.io/kuberay-operator"), UNLISTED),
+    ("RayJob with a deletion of its own", ray_job("attack", OWN, managedBy="ray.io/kuberay-operator"), UNLISTED),
     (
         "RayJob on a Ray cluster that exists",
-        {**ray_job("attack", QUEUE), "spec": {"entrypoint": "x", "clusterSelector": {"ray.io/cluster": "x"}}},
+        {**ray_job("attack", OWN), "spec": {"entrypoint": "x", "clusterSelector": {"ray.io/cluster": "x"}}},
         UNLISTED,
     ),
 ]
@@ -339,7 +290,7 @@ def test_every_attack_of_the_matrix_is_refused(team_a: Credential) -> None:
         cluster = ray_cluster_spec(each=each)
         return [train_job(name, queue, each=each), ray_job(name, queue, cluster), ray_cluster(name, queue, cluster)]
 
-    waiting = items("matrix", QUEUE)
+    waiting = items("matrix", OWN)
     for item in waiting:
         created(team_a.create(item))
     pairs = zip(waiting, items("matrix-plain", ""), strict=True)
@@ -358,8 +309,8 @@ def test_a_member_has_no_kinds_that_start_pods_past_the_queue(team_a: Credential
 
 def test_a_waiting_run_is_neither_started_nor_changed_by_its_author(team_a: Credential) -> None:
     each = {**GPU, "nvidia.com/gpu": "9"}
-    items = [train_job("waits", QUEUE, each=each), ray_job("waits", QUEUE, ray_cluster_spec(each=each))]
-    items.append(ray_cluster("waits-too", QUEUE, ray_cluster_spec(each=each)))
+    items = [train_job("waits", OWN, each=each), ray_job("waits", OWN, ray_cluster_spec(each=each))]
+    items.append(ray_cluster("waits-too", OWN, ray_cluster_spec(each=each)))
     for item in items:
         created(team_a.create(item))
         name = item["metadata"]["name"]
@@ -417,7 +368,7 @@ def redirected(shared: Emulator, name: str, port: int) -> Object:
     """A RayJob whose head sends KubeRay to a port of this machine."""
     folder = shared.state / "clusters" / shared.outputs()["clusterName"]
     (folder / "ray-elsewhere").write_text(f"http://127.0.0.1:{port}")
-    return ray_job(name, QUEUE, submissionMode="HTTPMode", jobId="redirected")
+    return ray_job(name, OWN, submissionMode="HTTPMode", jobId="redirected")
 
 
 def test_a_head_that_redirects_kuberay_receives_no_credential(
@@ -450,7 +401,7 @@ def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential, shared
         port = silent.getsockname()[1]
         for number in range(2):
             created(team_a.create(redirected(shared, f"silent-{number}", port)))
-        created(team_a.create(ray_job("quick", QUEUE, submissionMode="HTTPMode")))
+        created(team_a.create(ray_job("quick", OWN, submissionMode="HTTPMode")))
 
         def ended() -> bool:
             return bool(team_a.read("RayJob", "quick").content.get("status", {}).get("jobStatus") == "SUCCEEDED")
@@ -465,8 +416,8 @@ def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential, shared
 
 
 def test_a_stack_with_a_trainjob_and_a_raycluster_is_deleted(shared: Emulator, team_a: Credential) -> None:
-    created(team_a.create(train_job("last", QUEUE)))
-    created(team_a.create(ray_cluster("last", QUEUE)))
+    created(team_a.create(train_job("last", OWN)))
+    created(team_a.create(ray_cluster("last", OWN)))
     eventually(lambda: running(team_a, f"{RAY}=last"), "the Ray cluster runs", seconds=60)
     shared.make("down")
     gone(shared, Found(frozenset(), frozenset()))

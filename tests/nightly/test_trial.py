@@ -12,8 +12,8 @@ import yaml
 
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.types import MACHINES
-from tests.cluster.emulator import Emulator, Found, gone
-from tests.cluster.test_environments import PROJECT
+from tests.support.emulator import Emulator, Found, gone
+from tests.support.mistakes import PROJECT
 
 SYSTEM = "mixed-training-inference"
 NOTHING = Found(frozenset(), frozenset())

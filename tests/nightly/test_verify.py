@@ -14,8 +14,8 @@ from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings import calibration
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
+from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.workloads import fails
 
 DEV = "Pulumi.dev.yaml"
 NAMESPACE = "llm"
@@ -52,27 +52,6 @@ def ready_pods(emulator: Emulator) -> int:
         for pod in emulator.get("pods", "-n", NAMESPACE)
         for condition in pod["status"].get("conditions", [])
     )
-
-
-def fails(printed: str) -> list[str]:
-    """The claims that failed, as the table has them."""
-    return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
-
-
-def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
-    """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
-    eventually(
-        lambda: all(
-            ("Ready", "True")
-            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
-            for node in emulator.get("nodes")
-        ),
-        "all nodes are ready",
-    )
-    printed = emulator.make("verify")
-    assert fails(printed) == []
-    assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
-    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
 
 
 def gpu_node(emulator: Emulator) -> str:

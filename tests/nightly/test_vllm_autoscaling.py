@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
-from tests.cluster.test_jetstream import values
+from tests.support.emulator import Emulator, begun, eventually, fresh, gone, settled
 from tests.support.recorder import configuration
+from tests.support.workloads import values
 
 EXAMPLE = "examples/vllm-autoscaling.yaml"
 TOKEN_SECONDS = 0.05

@@ -26,8 +26,7 @@ from gke_ai.forecast.rehearse.manifests import Change, Manifest
 from gke_ai.forecast.when.answer import Answer
 from gke_ai.forecast.when.command import asked
 from gke_ai.kube.client import client_of
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator
+from tests.support.emulator import Emulator, fresh
 from tests.support.rehearsal import cluster as queue_cluster
 from tests.support.rehearsal import places
 from tests.support.rehearsal.places import Place

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from gke_ai.forecast.compare.comparison import facts
-from tests.cluster.conftest import fresh
+from tests.support.emulator import fresh
 from tests.support.rehearsal import places
 from tests.support.rehearsal.facts import as_facts
 from tests.support.rehearsal.verdicts import Outcome

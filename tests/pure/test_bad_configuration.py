@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ import yaml
 
 from gke_ai.settings import BadConfiguration, load
 from tests.support import repository
-from tests.support.mistakes import PROJECT, TOKEN, Configuration, base, good, problems_of, put
+from tests.support.mistakes import PROJECT, TOKEN, Configuration, good, problems_of, put
 from tests.support.recorder import configuration
 
-on_autopilot = partial(base, "configuration", "on_autopilot")
-SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}
 SECOND_SERVER = {"name": "other", "model": "google/gemma-2-2b", "pool": "l4"}
 
 
@@ -33,12 +30,6 @@ def test_missing_token_names_both_ways_to_set_it() -> None:
     assert problem.path == "gke-ai:hfToken"
     assert "pulumi config set --secret gke-ai:hfToken" in problem.remedy
     assert "HF_TOKEN" in problem.remedy
-
-
-def test_stack_without_workloads_needs_no_token() -> None:
-    values = good()
-    values["serving"] = values["training"] = []
-    assert problems_of(values, token_given=False) == []
 
 
 def test_missing_project_is_no_bad_bucket_name() -> None:
@@ -68,31 +59,6 @@ def test_every_mistake_of_a_file_is_reported_at_once() -> None:
         "gke-ai:serving[1].pool",
         "gke-ai:training[0].modelPath",
     ]
-
-
-def test_reference_to_a_mistyped_item_is_no_second_mistake() -> None:
-    values = good()
-    values["gpuPools"][0]["driver"] = "newest"
-    values["queues"]["clusterQueues"][0]["cohort"] = "Not A Name"
-    values["buckets"][0]["softDeleteDays"] = -1
-    assert [problem.path for problem in problems_of(values)] == [
-        "gke-ai:buckets[0].softDeleteDays",
-        "gke-ai:gpuPools[0].driver",
-        "gke-ai:queues.clusterQueues[0].cohort",
-    ]
-
-
-def test_unparsed_section_is_not_reported_as_missing() -> None:
-    server = {"name": "gemma", "model": "google/gemma-2-9b-it", "modell": ""}
-    values = {"cluster": good()["cluster"], "monitoring": {}, "serving": [server]}
-    assert "gke-ai:monitoring" not in [problem.path for problem in problems_of(values)]
-
-
-@pytest.mark.parametrize("item", [None, "l4", {"nmae": "l4", "machineType": "g2-standard-24", "nodesPerZone": 3}])
-def test_reference_to_an_item_without_a_name_is_no_second_mistake(item: object) -> None:
-    values = good()
-    values["gpuPools"][0] = item
-    assert {problem.path.split(".")[0] for problem in problems_of(values)} == {"gke-ai:gpuPools[0]"}
 
 
 def keys_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -125,16 +91,6 @@ def test_a_misspelled_key_is_one_mistake_with_one_remedy(path: tuple[str | int, 
     (problem,) = problems_of(values)
     assert problem.path.endswith(wrong)
     assert problem.remedy == f"Did you mean {key}?"
-
-
-def test_several_mistakes_of_one_item_are_all_reported() -> None:
-    values = good()
-    values["serving"][0] |= {"replicas": -1, "engine": "triton", "sevice": "x"}
-    assert {problem.path for problem in problems_of(values)} == {
-        "gke-ai:serving[0].replicas",
-        "gke-ai:serving[0].engine",
-        "gke-ai:serving[0].sevice",
-    }
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.settings import BadConfiguration, Problem, load, token_problems
-from tests.graph.test_program_graph import STANDARD, refused
 from tests.support.mistakes import good
-from tests.support.recorder import PROJECT, TOKEN, configuration
+from tests.support.recorder import PROJECT, TOKEN
 
 
 def problems(values: dict[str, Any] | None = None, project: str = PROJECT, region: str = "") -> list[Problem]:
@@ -122,14 +121,3 @@ def test_token_that_can_not_work_is_refused(
 )
 def test_token_that_can_work_is_accepted(stated: str | None, encrypted: bool, environment: str | None) -> None:
     assert list(token_problems(stated, encrypted, environment)) == []
-
-
-def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configuration(STANDARD)
-    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
-    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
-    message = refused(config, monkeypatch)
-    for path in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp"):
-        assert f"- {path}: " in message
-    assert "4 problems" in message
-    assert TOKEN not in message

@@ -21,18 +21,11 @@ from gke_ai.ops.verify.bandwidth import Measurement, Result, cause, measure, par
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Context
-from tests.pure import test_submit_command as stub
-from tests.pure.test_submit import PUBLISHED
+from tests.support import submitted
+from tests.support.submitted import PUBLISHED, line
 
 Object = dict[str, Any]
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets"
-
-
-def line(bus: float = 340.0, **other: Any) -> Object:
-    """A line that the program prints, of the largest message."""
-    known = {"backend": "nccl", "device": "NVIDIA H100", "library": "2.27.5", "nodes": 2, "ranks": 16}
-    figures = {"path": "between nodes", "bytes": 2**34, "seconds": 0.1, "algorithm_gb_per_s": bus / 1.875}
-    return {**known, **figures, "bus_gb_per_s": bus, "correct": True, **other}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +157,7 @@ def publishes() -> Object:
 PUBLISHES = publishes()
 
 
-class Cluster(stub.Cluster):
+class Cluster(submitted.Cluster):
     """A cluster with a queue for the pool, in which runs end as stated. Their pods print a text."""
 
     def __init__(self, end: str = "Completed") -> None:
@@ -194,7 +187,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(cluster: Cluster, folder: Path, test: Measurement, file: Path | None = None) -> int:
-    with stub.serve(cluster, folder) as kubeconfig:
+    with submitted.serve(cluster, folder) as kubeconfig:
         return measure(Context("ml", kubeconfig=kubeconfig, namespace="team-a"), test, file)
 
 

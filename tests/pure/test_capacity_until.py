@@ -24,11 +24,10 @@ from gke_ai.settings import load
 from gke_ai.settings.published import Published, publish, resolved
 from gke_ai.settings.rules.warnings import ending_capacity
 from gke_ai.workspace.stack import Stack
-from tests.pure.test_when import snapshot
 from tests.support.simulation.fake import FirstComeFirstServed
 from tests.support.simulation.pools import configured, gpu_pool, plenty
 from tests.support.simulation.theory import run
-from tests.support.snapshots import TAKEN
+from tests.support.snapshots import TAKEN, snapshot
 
 END = datetime(2027, 3, 14, tzinfo=UTC)
 BEFORE, AFTER = END - timedelta(hours=5), END + timedelta(hours=5)

@@ -10,6 +10,7 @@ import pytest
 
 from gke_ai.catalog import versions
 from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.vllm import ARCHITECTURES, WITHOUT_LORA
 from gke_ai.catalog.machines import zones
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from gke_ai.catalog.machines.disks import boot_disk_type
@@ -478,3 +479,8 @@ def test_images_are_pinned() -> None:
 
 def test_digest_stands_beside_the_version_that_people_read() -> None:
     assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+(-cu[0-9]+)?@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)
+
+
+def test_architectures_without_lora_are_those_of_the_pinned_release() -> None:
+    assert WITHOUT_LORA < ARCHITECTURES
+    assert "GemmaForCausalLM" not in WITHOUT_LORA

@@ -18,7 +18,7 @@ from gke_ai.review.report.policies import verdict
 from gke_ai.review.report.preview import Preview, of_interest
 from gke_ai.settings.estimates import cold_start
 from gke_ai.settings.rules import warnings
-from tests.graph.test_model_cache import example
+from tests.support.examples import cache_example
 from tests.support.recorder import load_stack
 
 SIZE = 2_614_341_888 * 2
@@ -32,7 +32,7 @@ def estimates(config: dict[str, Any]) -> list[cold_start.ColdStart]:
 
 def estimate(**keys: Any) -> cold_start.ColdStart:
     cache = keys.pop("cache", {})
-    config = example(cache, **keys)
+    config = cache_example(cache, **keys)
     if cache is None:
         del config["gke-ai:serving"][0]["modelCache"]
     (found,) = estimates(config)
@@ -63,7 +63,7 @@ def test_the_page_shows_the_estimates_of_its_example() -> None:
 
 
 def on_pool(image: str, **pool: Any) -> cold_start.ColdStart:
-    config = example(image=image)
+    config = cache_example(image=image)
     config["gke-ai:gpuPools"][0] |= pool
     (found,) = estimates(config)
     return found
@@ -92,7 +92,7 @@ def test_a_container_starts_by_how_its_image_reaches_the_node(image: str, pool: 
 
 
 def on_two_gpus(**keys: Any) -> dict[str, Any]:
-    config = example({"reader": "streamer"}, gpus=2, **keys)
+    config = cache_example({"reader": "streamer"}, gpus=2, **keys)
     config["gke-ai:gpuPools"][0]["machineType"] = "g2-standard-24"
     return config
 
@@ -118,13 +118,15 @@ def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None
 
     assert flags(on_two_gpus()) == ['--model-loader-extra-config={"distributed":true}']
     assert flags(on_two_gpus(image="vllm/vllm-openai:v0.20.1")) == []
-    assert flags(example({"reader": "streamer"})) == []
-    assert flags(example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], "a mounted bucket"
+    assert flags(cache_example({"reader": "streamer"})) == []
+    assert flags(cache_example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], (
+        "a mounted bucket"
+    )
 
 
 def test_a_pool_that_streams_images_warns_of_an_image_that_it_pulls() -> None:
     def warned(image: str, **pool: Any) -> list[str]:
-        config = example(image=image)
+        config = cache_example(image=image)
         config["gke-ai:gpuPools"][0] |= pool
         return warnings.images_without_streaming(load_stack(config).servers)
 
@@ -156,7 +158,7 @@ def test_the_slowest_part_decides() -> None:
 
 
 def test_a_model_of_unknown_size_has_no_estimate() -> None:
-    assert estimates(example({"fileCache": "20Gi"}, model="example/unheard-of")) == []
+    assert estimates(cache_example({"fileCache": "20Gi"}, model="example/unheard-of")) == []
 
 
 def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
         "durations:\n- {step: modelLoad, of: llm/gemma, seconds: 41, maxSeconds: 60, count: 3, "
         "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
     )
-    (found,) = estimates(example() | {"gke-ai:calibration": str(file)})
+    (found,) = estimates(cache_example() | {"gke-ai:calibration": str(file)})
     assert found.seconds == 41
     assert str(found).startswith("Cold start: llm/gemma loads its model in 41 s, as measured. On a new node,")
     assert "modelCache" not in str(found), "no estimate stands beside a measurement"
@@ -177,7 +179,7 @@ def test_a_measured_start_of_the_container_replaces_its_estimate(tmp_path: Path)
         "durations:\n- {step: containerStart, of: llm/gemma, seconds: 33, maxSeconds: 60, count: 3, "
         "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
     )
-    (found,) = estimates(example() | {"gke-ai:calibration": str(file)})
+    (found,) = estimates(cache_example() | {"gke-ai:calibration": str(file)})
     assert "Its container starts in 33 s, as measured. Estimates with other settings: modelCache.reader" in str(found)
 
 

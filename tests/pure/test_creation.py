@@ -16,7 +16,7 @@ from gke_ai.ops.runs.command import Run
 from gke_ai.ops.status import workloads
 from gke_ai.ops.submit import follow, member
 from gke_ai.ops.submit.member import Member
-from tests.pure.test_submit import job
+from tests.support.submitted import job
 
 Object = dict[str, Any]
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from tests import conftest
+from tests.support import fixtures
 
 
 def test_tasks_that_a_test_leaves_are_finished_or_canceled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "FINISH_SECONDS", 0.1)
+    monkeypatch.setattr(fixtures, "FINISH_SECONDS", 0.1)
     loop, ran = asyncio.new_event_loop(), []
 
     async def inner() -> None:
@@ -24,7 +24,7 @@ def test_tasks_that_a_test_leaves_are_finished_or_canceled(monkeypatch: pytest.M
         raise ValueError
 
     tasks = [loop.create_task(work) for work in (outer(), fail(), asyncio.Event().wait())]
-    conftest.finish(loop)
+    fixtures.finish(loop)
     assert not asyncio.all_tasks(loop)
     assert ran == ["outer", "inner"]
     assert [task.cancelled() for task in tasks] == [False, False, True]
@@ -33,7 +33,7 @@ def test_tasks_that_a_test_leaves_are_finished_or_canceled(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("_time", ["first", "second"])
 def test_loop_is_the_same_after_a_test_that_uses_asyncio_run(_time: str) -> None:
-    assert asyncio.get_event_loop() is conftest.LOOP
+    assert asyncio.get_event_loop() is fixtures.LOOP
     asyncio.run(asyncio.sleep(0))
 
 
@@ -46,4 +46,4 @@ def loop_of_a_fixture() -> asyncio.AbstractEventLoop:
 def test_a_fixture_of_a_module_has_the_loop_after_a_test_that_uses_asyncio_run(
     loop_of_a_fixture: asyncio.AbstractEventLoop,
 ) -> None:
-    assert loop_of_a_fixture is conftest.LOOP
+    assert loop_of_a_fixture is fixtures.LOOP

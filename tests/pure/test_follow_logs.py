@@ -17,8 +17,8 @@ from gke_ai.ops.runs.command import Run
 from gke_ai.ops.runs.follow_logs import Followed
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Context
-from tests.pure.test_submit import kubeconfig
 from tests.support.local_server import listening
+from tests.support.submitted import kubeconfig
 
 Object = dict[str, Any]
 RUN = Run("mine", "team-a", "JobSet", item={"metadata": {"name": "mine", "namespace": "team-a"}, "spec": {}})

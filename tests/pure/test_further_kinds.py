@@ -15,8 +15,8 @@ from gke_ai.ops.runs.command import Run
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.manifest import problems_of, read_manifest
 from gke_ai.terminal import Stop
-from tests.pure.test_submit import PUBLISHED
 from tests.support.further_kinds import SMALL, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.submitted import PUBLISHED
 
 Object = dict[str, Any]
 NAME = "spec.rayClusterSpec.workerGroupSpecs"

@@ -1,16 +1,18 @@
-"""Cohorts: how much quota a queue can use, and the limits of the ClusterQueue."""
+"""Cohorts: how much quota a queue can use, the limits of the ClusterQueue, and mistakes in borrowing and lending."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import pytest
 
 from gke_ai.manifests.cluster_queue import cluster_queue
 from gke_ai.ops.status.queues import quota_rows
 from gke_ai.settings import load, model
-from tests.pure.test_bad_lending import good
-from tests.support.mistakes import PROJECT
+from tests.support.mistakes import PROJECT, base
+
+good = partial(base, "lending")
 
 GPU = "nvidia.com/gpu"
 

@@ -25,7 +25,7 @@ from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
 from gke_ai.kube import kueue as live_kueue
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
-from tests.nightly.test_manifests import POOLS
+from tests.support.examples import POOLS
 from tests.support.repository import ROOT
 
 # Of a Spot pool of GPUs and a pool of TPU slices, in the form of Google's API.

@@ -18,7 +18,7 @@ from gke_ai.catalog.quantities import GI
 from gke_ai.settings import load
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.estimates.model_memory import Load, load_of
-from tests.graph.test_model_memory import vllm
+from tests.support.mistakes import vllm
 from tests.support.recorder import PROJECT
 
 Row = Mapping[str, Any]

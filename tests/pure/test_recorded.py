@@ -12,7 +12,7 @@ from emulator.pulumi.kubernetes import kinds, releases
 from emulator.pulumi.kubernetes.omitted import without_omitted
 from gke_ai.settings import load
 from gke_ai.settings.model import FineTune
-from tests import recorded
+from tests.support import recorded
 
 RUNS = {"kubernetes:batch/v1:Job", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"}
 RECORDS = [(version, system) for version in recorded.versions() for system in recorded.systems(version)]

@@ -5,11 +5,14 @@ What is allowed there has no problem.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gke_ai.settings import Problem
+from gke_ai.settings.model import Gateway, LoraAdapter, Route, RoutedServer, Section, TrainingRun
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import MODULES
 from gke_ai.settings.rules.common import Rule
@@ -74,8 +77,39 @@ def test_mistake_is_reported_alone_by_its_rule(mistake: Mistake, rules: list[tup
 def test_good_configurations_and_allowed_changes_have_no_problem(subject: str) -> None:
     rows = subject_of(subject)
     values = {name: base(subject, name) for name in rows.get("good", ())}
+    without_token = {row["id"] for row in rows.get("allowed", ()) if not row.get("token", True)}
     values |= {row["id"]: changed(subject, row) for row in rows.get("allowed", ())}
-    assert {name: problems for name, stack in values.items() if (problems := problems_of(stack))} == {}
+    problems = {name: problems_of(stack, token_given=name not in without_token) for name, stack in values.items()}
+    assert {name: found for name, found in problems.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("subject", "row"),
+    [
+        pytest.param(subject, row, id=f"{subject}: {row['id']}")
+        for subject in SUBJECTS
+        for row in subject_of(subject).get("together", ())
+    ],
+)
+def test_mistakes_are_reported_together_and_nothing_that_follows_from_them(subject: str, row: dict[str, Any]) -> None:
+    problems = problems_of(changed(subject, row), token_given=row.get("token", True))
+    assert [problem.path for problem in problems] == row["paths"]
+    assert row.get("cause", "") in "".join(problem.cause for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("subject", "sections"),
+    [("gateway", (Gateway, Route, RoutedServer)), ("lora", (LoraAdapter,)), ("training", (TrainingRun,))],
+)
+def test_every_key_of_these_sections_has_a_mistake(subject: str, sections: tuple[type[Section], ...]) -> None:
+    reported = {key for mistake in of_subject(subject) for key in re.findall(r"\w+", mistake.path)}
+    keys = {
+        field.alias
+        for section in sections
+        for name, field in section.model_fields.items()
+        if name in section.__annotations__
+    }
+    assert keys <= reported
 
 
 def test_every_rule_has_a_mistake_here_or_tests_of_its_own() -> None:
@@ -85,5 +119,5 @@ def test_every_rule_has_a_mistake_here_or_tests_of_its_own() -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_names_of_the_mistakes_of_a_subject_are_unique(subject: str) -> None:
-    names = [row["id"] for kind in ("mistakes", "allowed") for row in subject_of(subject).get(kind, ())]
+    names = [row["id"] for kind in ("mistakes", "allowed", "together") for row in subject_of(subject).get(kind, ())]
     assert len({*names}) == len(names) > 0

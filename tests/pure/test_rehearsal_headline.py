@@ -32,10 +32,9 @@ from gke_ai.forecast.result.forecast import (
     Server,
     Start,
     Wait,
-    read,
 )
 from gke_ai.kube.names import WorkloadName
-from tests.support.recorder import ROOT
+from tests.support.pictures import RECORDED
 from tests.support.timelines import deployment, named, owned, pod, replica, timeline, waiting, workload
 
 NOTHING = "Merging this changes nothing in the queue, and no server loses a ready replica."
@@ -48,11 +47,6 @@ STEADY = replace(
     servers=(Server("llm/idle", "gpus", 2, 2, 1, 1, 1, 600), Server("llm/fine", "gpus", 2, 2, 2, 2, 2)),
     accelerators=(Accelerators("nvidia-l4", "onDemand", "g2-standard-24", 2, 3, 3, 4, 4, 1.5, 1.5),),
 )
-RECORDED = {
-    path.name: read(path)
-    for path in sorted(ROOT.rglob("*.json"))
-    if ".local" not in path.parts and '"compression"' in path.read_text()
-}
 Parts = Mapping[str, tuple[Any, ...]]
 
 

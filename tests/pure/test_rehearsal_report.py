@@ -29,8 +29,8 @@ from gke_ai.formats.svg import width
 from gke_ai.review.report.page import SHORTENED, folding
 from gke_ai.terminal import Stop
 from gke_ai.workspace.prices import Prices
-from tests.pure.test_rehearsal_headline import RECORDED
 from tests.support.commands import gke_ai
+from tests.support.pictures import RECORDED
 from tests.support.recorder import ROOT
 from tests.support.timelines import named
 

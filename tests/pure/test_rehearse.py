@@ -29,7 +29,6 @@ from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.settings.calibration import Calibration, Duration, Step
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import ROOT
-from tests.pure.test_imports import MAY_IMPORT
 from tests.support.commands import gke_ai
 
 
@@ -265,17 +264,6 @@ def test_a_kept_base_belongs_to_the_program_of_its_repository(tmp_path: Path, mo
     of_manifests = prepared.key("prod", config)
     (tmp_path / "__main__.py").write_text("mine\n")
     assert prepared.key("prod", config) != of_manifests
-
-
-def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() -> None:
-    needed = set[str]()
-    folders = ["__main__"]
-    while folders:
-        new = MAY_IMPORT[folders.pop()] - needed
-        needed |= new
-        folders += new
-    sources = {source.removeprefix("gke_ai/").removesuffix(".py") for source in prepared.SOURCES}
-    assert {name.partition(".")[0] for name in needed} <= sources
 
 
 # ---------------------------------------------------------------------------------------------------------- command

@@ -15,8 +15,7 @@ from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, rea
 from gke_ai.settings.model import FineTune, Flavor, FlavorQuota, GpuPool, Queues, Section
 from gke_ai.settings.resolved import Quota, needs
 from gke_ai.settings.resolved.queues import flavors_of
-from tests.pure.test_bad_configuration import SECOND_POOL, on_autopilot
-from tests.support.mistakes import PROJECT, good, problems_of
+from tests.support.mistakes import PROJECT, SECOND_POOL, base, good, on_autopilot, problems_of
 
 
 def loaded(values: dict[str, Any]) -> ResolvedStack:
@@ -324,3 +323,7 @@ def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
                 assert problem.path, path
                 assert problem.cause, path
                 assert problem.remedy, path
+
+
+def test_a_tenant_has_its_namespace_without_a_queue() -> None:
+    assert {"team-a", "team-b", "team-c", "llm"} == set(load(base("tenants"), PROJECT).namespaces)

@@ -34,35 +34,11 @@ from gke_ai.ops.submit.member import SUBMITTED, Member, marked
 from gke_ai.ops.submit.options import Options
 from gke_ai.ops.submit.refused import REFUSED
 from gke_ai.ops.submit.request import Request
-from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.published import Published, place
+from gke_ai.settings.published import place
 from gke_ai.terminal import Stop
 from tests.support.local_server import answering
 from tests.support.repository import ROOT
-
-Object = dict[str, Any]
-
-QUOTA = {"cpu": "8", "nvidia.com/gpu": "2"}
-# What the stack of one team with one queue publishes.
-PUBLISHED = Published(
-    {
-        "cluster": {"location": "us-central1"},
-        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24", "zones": ["us-central1-a"], "nodesPerZone": 3}],
-        "tpuPools": [
-            {"name": "slice", "version": "v6e", "topology": "2x2", "zones": ["us-central1-b"], "nodesPerZone": 1}
-        ],
-        "queues": {
-            "flavors": [{"name": "l4", "pools": ["gpus"]}],
-            "clusterQueues": [{"name": "cq", "flavors": [{"flavor": "l4", "quota": QUOTA}]}],
-            "localQueues": [{"name": "lq", "namespace": "team-a", "clusterQueue": "cq"}],
-            "priorityClasses": [{"name": "low", "value": 1}, {"name": "high", "value": 2}],
-        },
-        "tenants": [{"name": "team-a", "priorityClasses": ["low"]}],
-    },
-    Calibration(),
-    "my-project",
-    "0.4.0",
-)
+from tests.support.submitted import PUBLISHED, Object, job, kubeconfig
 
 
 def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace() -> None:
@@ -208,17 +184,6 @@ def test_a_run_is_stated_once(arguments: list[str], message: str, tmp_path: Path
     file.write_text(kubeconfig("http://127.0.0.1:1"))
     result = CliRunner().invoke(gke_ai, ["submit", "--kubeconfig", str(file), *arguments])
     assert (result.exit_code, message in result.output) == (2, True), result.output
-
-
-def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Object:
-    container = {"name": "main", "image": "i:1", "resources": {"requests": requests}}
-    template = {"spec": {"containers": [container], "restartPolicy": "Never", **spec}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "mine", "labels": {QUEUE_LABEL: queue} if queue else {}},
-        "spec": {"parallelism": pods, "template": template},
-    }
 
 
 GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
@@ -457,13 +422,6 @@ class Cluster:
         self.objects[name] = {**body, "metadata": {**body["metadata"], "uid": f"uid-{self.created}"}}
         self.created += 1
         return None if lost == "after" else (201, self.objects[name])
-
-
-def kubeconfig(server: str) -> str:
-    entry = {"name": "ml", "cluster": {"server": server}}
-    context = {"name": "ml", "context": {"cluster": "ml", "user": "me", "namespace": "team-a"}}
-    users = [{"name": "me", "user": {"token": "t"}}]
-    return yaml.safe_dump({"clusters": [entry], "contexts": [context], "users": users, "current-context": "ml"})
 
 
 @contextmanager

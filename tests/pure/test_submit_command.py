@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pytest
@@ -19,67 +16,9 @@ from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.terminal import Stop
-from tests.pure.test_submit import PUBLISHED, job, kubeconfig
-from tests.support.local_server import answering
+from tests.support.submitted import PUBLISHED, TEXT, Cluster, job, serve
 
 Object = dict[str, Any]
-TEXT = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": PUBLISHED.sections, "nodes": []})
-QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/localqueues"
-
-
-class Cluster:
-    """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
-
-    def __init__(self, breaks: list[str] | None = None, published: bool = True) -> None:
-        self.breaks, self.created, self.tried = breaks or [], list[str](), list[str]()
-        self.objects: dict[str, Object] = {
-            f"{QUEUES}/lq": {"metadata": {"name": "lq"}},
-            "/api/v1/namespaces/team-a/secrets/hf-secret": {"metadata": {}, "data": {"hf_api_token": "eA=="}},
-        }
-        if published:
-            path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
-            self.objects[path] = {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: TEXT}}}
-        self._changing = Lock()
-
-    def answer(self, method: str, path: str, query: str, body: Object) -> tuple[int, Object] | None:
-        with self._changing:
-            if method == "GET" and "priorityclasses" in path and path.rpartition("/")[2] != "absent":
-                return 403, {"message": "a member of a tenant may not read it"}
-            if method == "GET":
-                below = [item for name, item in self.objects.items() if name.rpartition("/")[0] == path]
-                found = self.objects.get(path, {"items": below} if path.endswith("localqueues") else None)
-                return (200, found) if found else (404, {"message": "not found"})
-            if path.endswith("selfsubjectaccessreviews"):
-                return 201, {"status": {"allowed": True}}
-            if method == "DELETE":
-                return 200, self.objects.pop(path)
-            if method == "PATCH":
-                owners = self.objects[path]["metadata"].setdefault("ownerReferences", [])
-                owners += [new for new in body["metadata"]["ownerReferences"] if new not in owners]
-                return 200, self.objects[path]
-            name = f"{path}/{body['metadata']['name']}"
-            if "dryRun" in query:
-                self.tried.append(name)
-                return (409 if name in self.objects else 201), body
-            lost = self.breaks.pop(0) if self.breaks else ""
-            if lost == "before":
-                return None
-            if lost == "refused":
-                return 403, {"message": "a webhook refuses it"}
-            if name in self.objects:
-                return 409, {"message": "already exists"}
-            self.objects[name] = {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.created)}"}}
-            self.created.append(name)
-            return None if lost == "after" else (201, self.objects[name])
-
-
-@contextmanager
-def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Serves a cluster, and yields the kubeconfig of a member."""
-    with answering(cluster.answer) as address:
-        file = folder / "kubeconfig"
-        file.write_text(kubeconfig(f"http://{address}"))
-        yield file
 
 
 @pytest.fixture(autouse=True)

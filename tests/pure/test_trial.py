@@ -39,8 +39,8 @@ from gke_ai.trial.record import Process, Record, read, refusal
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
 from tests.support.commands import gke_ai
-from tests.support.previews import resources
 from tests.support.recorder import ROOT, configuration, shared_record
+from tests.support.registered import resources
 
 TIMES = Times(up=600, verify=100, down=500)
 
@@ -106,7 +106,7 @@ def test_machines_with_and_without_accelerators_count_at_their_maximum() -> None
 
 
 def test_the_slices_of_multislice_training_count_together() -> None:
-    registered = resources(shared_record(configuration("examples/multislice-training.yaml")).resources.values())
+    registered = resources(shared_record(configuration("examples/multislice-training.yaml")))
     stack = {item.urn: item for item in registered}
     with pytest.raises(Stop) as refused:
         hourly_cost(stack, table(g2_standard_24=1))

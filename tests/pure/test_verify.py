@@ -25,8 +25,9 @@ from gke_ai.ops.verify.live import REVIEWS, bucket_command, recorded, take
 from gke_ai.registered.pools import node_shape
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration, Duration, NodeFigures
+from tests.support.recorded import FOLDER
 
-RECORDED = Path(__file__).parent.parent / "recorded" / "0.2.0"
+RECORDED = FOLDER / "0.2.0"
 TODAY = datetime.date(2026, 11, 21)
 VERSION = "v1.34.1-gke.1829001"
 BUCKET = "ai-prod-models-my-project"
@@ -129,7 +130,7 @@ COMMON = (
 )
 
 
-CLUSTERS = (RECORDED.parents[1] / "data" / "recorded_answers" / "clusters.yaml").read_text()
+CLUSTERS = (FOLDER.parent / "recorded_answers" / "clusters.yaml").read_text()
 
 
 def answering(name: str, resources: list[Object], shape: NodeShape | None = None, image: str = "image") -> Cluster:

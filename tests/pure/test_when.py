@@ -19,7 +19,7 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.forecast.rehearse.manifests import inert
 from gke_ai.forecast.result.forecast import Eviction
-from gke_ai.forecast.snapshot.format import Snapshot, build
+from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.alone import PREFIX, renamed
 from gke_ai.forecast.when.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
@@ -29,21 +29,12 @@ from gke_ai.workspace.stack import Stack
 from tests.support import timelines
 from tests.support.mistakes import PROJECT, base
 from tests.support.repository import ENVIRONMENTS
-from tests.support.snapshots import TAKEN
+from tests.support.snapshots import TAKEN, snapshot
 from tests.support.timelines import named
 
 Object = dict[str, Any]
 PROD = ENVIRONMENTS / "Pulumi.prod.yaml"
 STACK = Stack("prod", PROD)
-
-
-def snapshot(**more: list[Object]) -> Snapshot:
-    """Local queues as in prod."""
-    queues = [
-        {"metadata": {"name": name, "namespace": "training"}, "spec": {"clusterQueue": queue}}
-        for name, queue in (("gpus", "training"), ("slices", "slices"))
-    ]
-    return build("prod", {"LocalQueue": queues, **more}, TAKEN)
 
 
 def job(**more: Any) -> Object:

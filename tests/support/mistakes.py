@@ -1,7 +1,8 @@
 """Configurations, good and refused: tests/data/refused/SUBJECT.yaml has good ones, and changes to them.
 
 `good` are whole configurations, or changes to another one (`from`). `mistakes` are changes, each with the one problem
-that must follow, and `allowed` are changes after which nothing is wrong.
+that must follow, `together` are several with all problems that must follow, and `allowed` are changes after which
+nothing is wrong. `token: false` means that no token is given.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ PROJECT = "my-project"
 # Shaped like a token, so that a test can look for it; put together so that it looks like one nowhere else.
 TOKEN = "hf_" + "NotARealTokenButShapedLikeOne"
 FOLDER = ROOT / "tests" / "data" / "refused"
-
 Configuration = dict[str, Any]
 Change = Callable[[Configuration], None]
 
@@ -134,3 +134,21 @@ def of_subject(subject: str) -> list[Mistake]:
         Mistake(row["id"], changed(subject, row), row["path"], row["cause"], row["remedy"], row.get("rule", ""))
         for row in subject_of(subject)["mistakes"]
     ]
+
+
+on_autopilot = partial(base, "configuration", "on_autopilot")
+SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def one_server(**server: Any) -> Configuration:
+    """An Autopilot cluster with one server, of TGI unless stated."""
+    return {"cluster": {"mode": "existing"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
+
+
+def vllm(**server: Any) -> Configuration:
+    return one_server(**{"engine": "vllm", **server})
+
+
+described = partial(base, "model_memory", "described")
+SHAPE: dict[str, int] = described()["serving"][0]["modelShape"]

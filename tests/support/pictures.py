@@ -1,8 +1,18 @@
-"""What tests read in pictures."""
+"""Pictures and the results that they show."""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree
+
+from gke_ai.forecast.result.forecast import read
+from tests.support.repository import ROOT
+
+# Recorded results of rehearsals.
+RECORDED = {
+    path.name: read(path)
+    for path in sorted((ROOT / "docs" / "pictures").glob("*.json"))
+    if '"compression"' in path.read_text()
+}
 
 
 def texts_of(picture: str) -> list[str]:

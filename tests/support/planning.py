@@ -10,7 +10,7 @@ from typing import Any
 
 from emulator.google.plugin import RESOURCES
 from emulator.pulumi.plugin import decode, encode, plain
-from emulator.tests.test_gcp_plugin import Engine
+from emulator.tests.gcp_engine import Engine
 from tests.support.recorder import Record, Registration
 
 KUBERNETES = "pulumi:providers:kubernetes"

@@ -1,12 +1,8 @@
-"""Plans for reports: a recorded change, the creation and the deletion of what it found, and recorded registrations."""
+"""Plans for reports: a recorded change, the creation and the deletion of what it found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from gke_ai.review.report.changes import Resource
 from gke_ai.review.report.preview import Preview, State, recorded
-from tests.support.recorder import Registration
 from tests.support.repository import ROOT
 
 CHANGE = ROOT / "tests" / "data" / "recorded_reports" / "change.json"
@@ -33,16 +29,3 @@ def deletion() -> Preview:
 def _resources() -> tuple[State, ...]:
     """Those for which a preview has steps: all but Pulumi's default providers."""
     return tuple(state for state in change().resources if "::default_" not in state["urn"])
-
-
-def resources(registered: Iterable[Registration]) -> Iterable[Resource]:
-    """Recorded registrations, as resources of a stack."""
-    for registration in registered:
-        yield Resource(
-            registration.urn,
-            registration.type,
-            registration.parent,
-            registration.inputs,
-            dependencies=registration.dependencies,
-            retained=registration.retained,
-        )

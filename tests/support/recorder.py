@@ -329,3 +329,33 @@ def strings(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from strings(item)
+
+
+# What the inputs of a node pool have for a capacity mode.
+CAPACITY_MODES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"mode": "onDemand"}, {}),
+    ({"mode": "spot"}, {"spot": True}),
+    (
+        {"mode": "reservation", "reservation": "r"},
+        {
+            "reservationAffinity": {
+                "consumeReservationType": "SPECIFIC_RESERVATION",
+                "key": "compute.googleapis.com/reservation-name",
+                "values": ["r"],
+            }
+        },
+    ),
+]
+
+
+def failed(*errors: str) -> pulumi.ErrorHookArgs:
+    return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
+
+
+def plain(inputs: Any) -> Any:
+    """Inputs with whole numbers, which Pulumi sends as floats."""
+    if isinstance(inputs, dict):
+        return {key: plain(value) for key, value in inputs.items()}
+    if isinstance(inputs, list):
+        return [plain(value) for value in inputs]
+    return int(inputs) if isinstance(inputs, float) else inputs

@@ -66,3 +66,7 @@ def configurations(root: Path = ROOT) -> list[Path]:
 def stacks_of_the_user() -> list[Path]:
     """The configurations at the root, which users edit and add to."""
     return sorted(ROOT.glob("Pulumi.*.yaml"))
+
+
+# The names of the configurations, as `source` takes them.
+CONFIGURATIONS = [name_of(file) for file in configurations()]

@@ -266,3 +266,12 @@ def _merged(base: list[Object], more: list[Object]) -> list[Object]:
 
 def _shares(total: int, parts: int) -> Iterator[int]:
     return (total // parts + (number < total % parts) for number in range(parts))
+
+
+def snapshot(**more: list[Object]) -> Snapshot:
+    """Local queues as in prod."""
+    queues = [
+        {"metadata": {"name": name, "namespace": "training"}, "spec": {"clusterQueue": queue}}
+        for name, queue in (("gpus", "training"), ("slices", "slices"))
+    ]
+    return build("prod", {"LocalQueue": queues, **more}, TAKEN)

@@ -38,8 +38,7 @@ from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import Forecast, read
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import condition
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
+from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.rehearsal import cluster as queue_cluster
 from tests.support.rehearsal.scenario import ACCELERATOR
 from tests.support.repository import ROOT

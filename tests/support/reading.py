@@ -15,7 +15,6 @@ from gke_ai.kube.client import client_of, send
 Object = dict[str, Any]
 # One document for all groups: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery
 DISCOVERY = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-
 PARSER = argparse.ArgumentParser()
 PARSER.add_argument("kinds")
 PARSER.add_argument("-n", dest="namespace", default="default")

@@ -6,6 +6,8 @@ import pytest
 
 from maintain.bench.__main__ import main
 
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
+
 
 def test_quick_bench_measures_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     rows = main(["--quick"])

@@ -11,6 +11,7 @@ import pytest
 from maintain.pages import site
 from tests.support.repository import ROOT, tracked
 
+pytestmark = pytest.mark.engine
 # Building the site takes 20 seconds of the CPU.
 of_the_site = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Recorded states of stacks that earlier versions of this project deployed.
+"""Recorded states of stacks that earlier versions of this project deployed, in tests/data/recorded.
 
 `VERSION/SYSTEM.json` has the configuration of a stack and its resources, one per line. A resource has the values that
 Pulumi's engine and providers compare a program with, and nothing about the machine or the time. Secrets are
@@ -12,13 +12,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from emulator.pulumi.kubernetes import kinds, objects, releases
 from emulator.pulumi.kubernetes.omitted import without_omitted
+from tests.support.repository import ROOT
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = ROOT / "tests" / "data" / "recorded"
 Resource = dict[str, Any]
 
 # Fields that decide what an update does with a resource.

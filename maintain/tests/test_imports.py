@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from gke_ai.forecast.rehearse import prepared
 from maintain.import_graph import ABOVE, circle, described, imported, imports, inside, mermaid, modules, rooms
 from tests.support.repository import ROOT, tracked
 
@@ -34,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog", "kube", "workspace"},
 }
-FOLDERS = sorted({parts[:depth] for parts in modules() for depth in range(len(parts)) if parts[0] != "tests"} - {()})
+FOLDERS = sorted({parts[:depth] for parts in modules() for depth in range(len(parts))})
 
 
 def test_every_folder_states_what_it_may_import() -> None:
@@ -57,8 +58,31 @@ def test_the_program_never_imports_the_emulator() -> None:
     assert [own for own, others in product.items() if any(other[0] == "emulator" for other in others)] == []
 
 
+def test_tests_share_their_support_alone_with_the_tools_of_maintainers_and_never_import_them() -> None:
+    tools = {own for own in imports() if own[0] == "maintain"}
+    of_tests = {other for own in tools for other in imports()[own] if other[0] == "tests"}
+    assert {other[1] for other in of_tests} == {"support"}
+    assert [own for own, others in imports().items() if own[0] == "tests" and others & tools] == []
+
+
+def test_no_test_module_is_imported() -> None:
+    shared = {own: [other for other in others if other[-1].startswith("test_")] for own, others in imports().items()}
+    assert {own: others for own, others in shared.items() if others} == {}
+
+
 def test_the_picture_of_the_folders_is_that_of_the_imports() -> None:
     assert mermaid(MAY_IMPORT) in (ROOT / "CONTRIBUTING.md").read_text(), "print it: python -m maintain.import_graph"
+
+
+def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() -> None:
+    needed = set[str]()
+    folders = ["__main__"]
+    while folders:
+        new = MAY_IMPORT[folders.pop()] - needed
+        needed |= new
+        folders += new
+    sources = {source.removeprefix("gke_ai/").removesuffix(".py") for source in prepared.SOURCES}
+    assert {name.partition(".")[0] for name in needed} <= sources
 
 
 def test_the_root_has_at_most_10_folders() -> None:

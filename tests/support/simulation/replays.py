@@ -15,7 +15,7 @@ from gke_ai.forecast.simulate.objects import Object, Queues
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
-from tests.cluster.conftest import fresh
+from tests.support.emulator import fresh
 from tests.support.rehearsal.cluster import QueueCluster, connect, create, set_pools
 from tests.support.rehearsal.scenario import make
 

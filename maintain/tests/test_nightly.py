@@ -21,7 +21,7 @@ from tests.support.repository import ROOT, tracked
 def test_each_file_with_nightly_tests_is_in_one_part_and_a_file_without_in_none() -> None:
     marked = {
         str(file.relative_to(ROOT))
-        for folder in ("tests", "emulator/tests")
+        for folder in ("tests", "emulator/tests", "maintain/tests")
         for file in tracked(f"{folder}/**/test_*.py")
         if file.parent.name == "nightly" or re.search(r"pytest\.mark\.nightly", file.read_text())
     }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
 from tests.support.tenant_matrix import ATTACKS, KINDS, OPTIONS, TABLE, Place, Verdict, places, verdicts
+from tests.support.tenants import NO_QUEUE, Answer, Object
 
-Object = dict[str, Any]
-QUEUE, NO_QUEUE = "kueue.x-k8s.io/queue-name", "without a queue"
 NEAR = {"topologyKey": "kubernetes.io/hostname"}
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -58,15 +57,6 @@ VERBS = {
     "apply": ("PATCH", "application/apply-patch+yaml"),
     "update": ("PUT", "application/json"),
 }
-
-
-class Answer(Protocol):
-    """An answer of the API server."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def message(self) -> str: ...
 
 
 class Attack(NamedTuple):

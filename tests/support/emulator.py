@@ -6,24 +6,27 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from emulator.tests import harness
+from emulator.tests import harness, spares
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
 from gke_ai.kube.client import client_of, list_objects, send
-from tests.cluster.reading import objects_of_cluster
 from tests.support import repository
+from tests.support.reading import objects_of_cluster
 
 JSON = {"Content-Type": "application/json"}
 
@@ -267,3 +270,42 @@ def gone(emulator: Emulator, before: Found) -> None:
         return
     until_none(lambda: objects_of(emulator) - before.objects, "what was deployed is gone")
     assert before.objects - objects_of(emulator) == frozenset()
+
+
+@contextmanager
+def fresh(**extra: str) -> Iterator[Emulator]:
+    """An empty emulator. At the end its clusters and processes are ended by id."""
+    state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
+    emulator = Emulator(state, extra=tuple(extra.items()))
+    spares.give(state)
+    try:
+        yield emulator
+    finally:
+        for cluster in (state / "clusters").glob("*"):
+            emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+        shutil.rmtree(state, ignore_errors=True)
+
+
+@contextmanager
+def deployed(example: str, sections: Mapping[str, Any]) -> Iterator[Emulator]:
+    """An emulator with an example, of which some sections are others."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(example, **sections))
+        yield emulator
+
+
+def assert_nothing_left(emulator: Emulator) -> None:
+    """No cloud resource, no cluster, no process and no stack."""
+    assert [path.name for path in (emulator.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
+    assert list((emulator.state / "clusters").glob("*")) == []
+    until_none(emulator.processes, "no process of the emulator is left", 15)
+    assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
+
+
+def clean(emulator: Emulator) -> None:
+    """Asserts that a rehearsal left no process, no scratch emulator and no stack."""
+    until_none(emulator.processes, "no process of the emulator is left")
+    scratch = Emulator(emulator.state / "rehearsal")
+    until_none(scratch.processes, "no process of the scratch emulator is left")
+    assert not scratch.state.exists(), [*map(str, scratch.state.rglob("*"))]
+    assert emulator.run("pulumi", "stack", "ls", "--json").strip() == "[]"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from maintain.pages.statements import CHECKS, Page
-from tests.recorded import versions
 from tests.support import repository
+from tests.support.recorded import versions
 from tests.support.repository import ROOT
 
 PAGES = repository.tracked("**/*.md")

@@ -1,6 +1,6 @@
 """Creates a stack from a record: the configuration and the state that an earlier version left.
 
-    emulator/run python -m tests.recorded.given VERSION SYSTEM STACK [--unprepared]
+    emulator/run python -m tests.support.recorded_stack VERSION SYSTEM STACK [--unprepared]
 
 The cloud is empty, except for the cluster of a configuration with `mode: existing`. A preview compares the program with
 the recorded state, not with the cloud. The configuration is ready for the upgrade, unless `--unprepared`.
@@ -24,7 +24,7 @@ from emulator.machine import paths
 from gke_ai.catalog.project.identities import pool_name
 from gke_ai.ops.lifecycle import deploy
 from gke_ai.workspace import emulated
-from tests.recorded import CERTIFICATE, NOWHERE, read
+from tests.support.recorded import CERTIFICATE, NOWHERE, read
 
 
 class Nowhere:

@@ -18,6 +18,8 @@ from maintain import pack
 
 MODULE = BY_NAME["actionlint"].module
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(scope="module")
 def program() -> Path:
