@@ -120,7 +120,7 @@ def free_port() -> int:
 
 
 def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:
-    recorded = json.loads((ROOT / "docs/pictures/training_resumes.json").read_text())["undisturbed"]
+    recorded = json.loads((ROOT / "tests/data/pictures/training_resumes.json").read_text())["undisturbed"]
     (example,) = yaml.safe_load((ROOT / "examples/training-job.yaml").read_text())["config"]["gke-ai:training"]
     size = [argument for argument in example["args"] if argument.startswith(("--width=", "--batch="))]
     run = train(tmp_path / "recorded", steps=5, size=size)

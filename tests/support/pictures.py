@@ -10,7 +10,7 @@ from tests.support.repository import ROOT
 # Recorded results of rehearsals.
 RECORDED = {
     path.name: read(path)
-    for path in sorted((ROOT / "docs" / "pictures").glob("*.json"))
+    for path in sorted((ROOT / "tests" / "data" / "pictures").glob("*.json"))
     if '"compression"' in path.read_text()
 }
 

@@ -1,4 +1,4 @@
-"""What of a stack there is to monitor."""
+"""Servers that monitoring watches."""
 
 from __future__ import annotations
 
