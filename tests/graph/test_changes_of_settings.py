@@ -125,6 +125,7 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 UPGRADES = {
     "dev": plan(update="Cluster ai-dev"),
     "prod": plan(update="Cluster ai-prod"),
+    "multislice-training": plan(update="Cluster multislice-cluster"),
 }
 
 
