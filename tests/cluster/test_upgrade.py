@@ -29,6 +29,16 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
             "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue::gpus",
         ]
     },
+    ("0.2.0", "flex-start-tpu"): {"update": [f"{_POOL}multi-host", f"{_POOL}single-host"]},
+    ("0.2.0", "multislice-training"): {
+        "update": [f"{_CLUSTER}multislice-cluster", *(f"{_POOL}nodepool{number}" for number in (1, 2, 3)), _KUEUE]
+    },
+    ("0.2.0", "cost-optimized-serving"): {
+        "update": [
+            f"{_SERVER}default/inference-mixtral-ccc",
+            "kubernetes:cloud.google.com/v1:ComputeClass::dws-model-inference-class",
+        ]
+    },
     ("0.2.0", "jetstream-autoscaling"): {
         "update": [f"{_POOL}tpu-pool", f"{_SERVER}default/maxengine-server", f"{_AUTOSCALER}default/jetstream-hpa"]
     },
@@ -67,6 +77,8 @@ def test_server_without_an_engine_gets_the_new_default_in_place(emulator: Emulat
     assert plan == CHANGES["0.2.0", "dev"]
 
 
-def test_every_version_has_records_of_an_environment_of_both_kinds_and_of_tpus() -> None:
+def test_every_version_has_records_of_every_kind_of_system() -> None:
     for version in versions():
-        assert {name.partition("-")[0] for name in systems(version)} >= {"dev", "prod", "jetstream"}
+        assert {name.partition("-")[0] for name in systems(version)} >= {
+            *("dev", "prod", "cost", "flex", "multislice", "jetstream")
+        }

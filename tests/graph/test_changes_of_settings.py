@@ -121,7 +121,11 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 # --- upgrades -----------------------------------------------------------------------------------------------------
 
 # As docs/upgrading.md lists them: newly stated off forms, and the label of pools, all in place.
-UPGRADES = {"dev": plan(update="Cluster ai-dev"), "prod": plan(update="Cluster ai-prod")}
+UPGRADES = {
+    "dev": plan(update="Cluster ai-dev"),
+    "prod": plan(update="Cluster ai-prod"),
+    "multislice-training": plan(update="Cluster multislice-cluster"),
+}
 
 
 @pytest.mark.parametrize("system", recorded.systems("0.2.0"))
