@@ -109,7 +109,8 @@ def mermaid(graph: Graph) -> str:
     lines = ["graph TD"]
     for name, direct in sorted(graph.items()):
         indirect = {other for middle in direct for other in reached(middle, graph)}
-        lines += [f"    {name} --> {other}" for other in sorted(direct - indirect)] or [f"    {name}"]
+        if others := sorted(direct - indirect):
+            lines.append(f"    {name} --> {' & '.join(others)}")
     return "\n".join(lines)
 
 
