@@ -6,17 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 
+from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.metrics import (
-    PROMETHEUS,
-    SYSTEM_SCRAPE_SECONDS,
-    TOLERANCE,
-    TPU_MEMORY,
-    WHOLE_REQUESTS,
-    Range,
-    in_bytes,
-    replicas,
-)
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings.model import Autoscaler, JetStream, ScaledMetric
@@ -153,7 +144,7 @@ def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
             continue
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = scaler.reads_tpu_memory
-        if tpus or autoscaler.adapter == PROMETHEUS:
+        if tpus or autoscaler.adapter == metrics.PROMETHEUS:
             jetstreams = (placed.section for placed in stack.of(JetStream))
             here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
@@ -244,13 +235,13 @@ def tpu_metrics_can_be_collected(stack: ResolvedStack) -> Iterator[Problem]:
             cause = "tpuMemory needs an object in kube-system, and Autopilot refuses objects there"
             remedy = "Use prefillBacklog or slotsUsed"
             yield Problem(autoscaler.at("metrics"), f"{cause}. The deployment would fail", remedy)
-        elif autoscaler.scrape_interval_seconds < SYSTEM_SCRAPE_SECONDS and all(
-            metric.metric == TPU_MEMORY for metric in autoscaler.metrics
+        elif autoscaler.scrape_interval_seconds < metrics.SYSTEM_SCRAPE_SECONDS and all(
+            metric.metric == metrics.TPU_MEMORY for metric in autoscaler.metrics
         ):
             yield Problem(
                 autoscaler.at("scrapeIntervalSeconds"),
-                f"tpuMemory is a system metric, collected every {SYSTEM_SCRAPE_SECONDS} seconds, and the autoscaler "
-                f"uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no effect",
+                f"tpuMemory is a system metric, collected every {metrics.SYSTEM_SCRAPE_SECONDS} seconds, and the "
+                f"autoscaler uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no effect",
                 "Remove it, or scale by prefillBacklog or slotsUsed too",
             )
 
@@ -272,17 +263,17 @@ def targets_can_work(scaler: ScaledServer) -> Iterator[Problem]:
         yield from list(problems)[:1]  # a wrong unit also breaks the other checks
 
 
-def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if in_bytes(metric.metric, autoscaler.adapter):
+    if metrics.in_bytes(metric.metric, autoscaler.adapter):
         if target <= _MAX_PERCENTAGE:
             cause = f"with adapter {autoscaler.adapter}, {metric.metric} is in bytes, and {metric.target} looks like "
             cause += "a fraction or a percentage. Every replica would always exceed it"
             example = _written(known.max * _SENSIBLE, True) if known.max else "100Gi"
             yield Problem(path, cause, f"Write bytes, for example {example}")
-    elif metric.metric in WHOLE_REQUESTS:
+    elif metric.metric in metrics.WHOLE_REQUESTS:
         if target < 1:
-            state = WHOLE_REQUESTS[metric.metric]
+            state = metrics.WHOLE_REQUESTS[metric.metric]
             noun = "a backlog" if metric.metric == "prefillBacklog" else metric.metric
             effect = "Each request that does not start at once" if state == "waiting" else "Each request"
             cause = f"{noun} counts whole requests, and one {state} request exceeds {metric.target}. "
@@ -293,16 +284,20 @@ def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str)
         yield Problem(path, cause, f"Write a fraction, for example {_text(_SENSIBLE)}")
 
 
-def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.max is None or autoscaler.min_replicas >= autoscaler.max_replicas or replicas(1, known.max, target) > 1:
+    if (
+        known.max is None
+        or autoscaler.min_replicas >= autoscaler.max_replicas
+        or metrics.replicas(1, known.max, target) > 1
+    ):
         return
-    size = in_bytes(metric.metric, autoscaler.adapter)
+    size = metrics.in_bytes(metric.metric, autoscaler.adapter)
     highest, stated = _written(known.max, size), _written(target, size)
     sensible = known.max * _SENSIBLE
-    if metric.metric in WHOLE_REQUESTS:
+    if metric.metric in metrics.WHOLE_REQUESTS:
         sensible = Fraction(int(sensible))
-    elif not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
+    elif not size and 1 < target < _MAX_PERCENTAGE / (1 + metrics.TOLERANCE):
         sensible = target / 100  # a percentage
     yield Problem(
         path,
@@ -312,17 +307,17 @@ def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str
     )
 
 
-def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
     if known.min is None or autoscaler.min_replicas >= autoscaler.max_replicas:
         return
-    wanted = replicas(autoscaler.min_replicas, known.min, target)
+    wanted = metrics.replicas(autoscaler.min_replicas, known.min, target)
     if wanted < autoscaler.max_replicas:
         return
-    size = in_bytes(metric.metric, autoscaler.adapter)
-    if metric.metric in WHOLE_REQUESTS:
-        min_phrase = f"one {WHOLE_REQUESTS[metric.metric]} request is"
-    elif metric.metric == TPU_MEMORY:
+    size = metrics.in_bytes(metric.metric, autoscaler.adapter)
+    if metric.metric in metrics.WHOLE_REQUESTS:
+        min_phrase = f"one {metrics.WHOLE_REQUESTS[metric.metric]} request is"
+    elif metric.metric == metrics.TPU_MEMORY:
         min_phrase = "a loaded model takes at least"
     else:
         min_phrase = f"one busy slot of {known.min.denominator} is"
@@ -332,7 +327,7 @@ def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: st
         path,
         f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
         f"maxReplicas {autoscaler.max_replicas}. The server would always have the maximum",
-        f"Write {'10' if metric.metric in WHOLE_REQUESTS else sensible}",
+        f"Write {'10' if metric.metric in metrics.WHOLE_REQUESTS else sensible}",
     )
 
 

@@ -9,14 +9,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 
 from gke_ai.catalog.machines.zones import node_zones, region_of
-from gke_ai.catalog.project.addresses import (
-    LONGEST_PREFIX,
-    MAX_AUTHORIZED_NETWORKS,
-    SERVICES_PREFIXES,
-    is_allowed,
-    nodes_by_addresses,
-    nodes_by_pods,
-)
+from gke_ai.catalog.project import addresses
 from gke_ai.catalog.project.identities import is_account_email, is_account_id
 from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
@@ -113,7 +106,7 @@ def ranges_are_usable(stack: ResolvedStack) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
     gateway = stack.settings.gateway
     for key, cidr in _cidrs(stack.cluster, gateway):
-        if not is_allowed(cidr):
+        if not addresses.is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem(stack.cluster.at(f"vpc.{key}"), cause, remedy)
@@ -136,21 +129,21 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     cluster, own = stack.cluster, stack.cluster.vpc
     if own is None:
         return
-    min_prefix, max_prefix = SERVICES_PREFIXES
+    min_prefix, max_prefix = addresses.SERVICES_PREFIXES
     if not min_prefix <= IPv4Network(own.services_cidr).prefixlen <= max_prefix:
         cause = f"{own.services_cidr} does not suit Services, "
         cause += f"whose range has a prefix from /{min_prefix} to /{max_prefix}"
         yield Problem(cluster.at("vpc.servicesCidr"), f"{cause}. GKE would refuse the cluster", "Write a /20")
-    if IPv4Network(own.nodes_cidr).prefixlen > LONGEST_PREFIX:
-        cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
+    if IPv4Network(own.nodes_cidr).prefixlen > addresses.LONGEST_PREFIX:
+        cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{addresses.LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause}. Google Cloud would refuse it", "Write a /20")
         return
     if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
     nodes, autopilot = _max_nodes(stack), cluster.is_autopilot
     for key, cidr, room in (
-        ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
-        ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
+        ("nodesCidr", own.nodes_cidr, addresses.nodes_by_addresses(own.nodes_cidr)),
+        ("podsCidr", own.pods_cidr, addresses.nodes_by_pods(own.pods_cidr, autopilot)),
     ):
         if room < nodes:
             noun = "addresses for" if key == "nodesCidr" else "addresses for the pods of"
@@ -215,8 +208,10 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
             "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true",
         )
         return
-    if len(cluster.authorized_networks) > MAX_AUTHORIZED_NETWORKS:
-        cause = f"there are {len(cluster.authorized_networks)} networks, and GKE allows {MAX_AUTHORIZED_NETWORKS}"
+    if len(cluster.authorized_networks) > addresses.MAX_AUTHORIZED_NETWORKS:
+        cause = (
+            f"there are {len(cluster.authorized_networks)} networks, and GKE allows {addresses.MAX_AUTHORIZED_NETWORKS}"
+        )
         remedy = "Merge adjacent networks into shorter prefixes, or use dnsEndpoint with IAM"
         yield Problem(cluster.at("authorizedNetworks"), f"{cause}. GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.fabric.topology import (
-    COMPACT_FAMILIES,
-    COMPACT_FLEX_START,
-    LEVELS,
-    SINCE,
-    can_be_compact,
-    is_supported,
-)
+from gke_ai.catalog.fabric import topology as fabric
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
@@ -35,10 +28,10 @@ def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
         if mode == "reservation":
             cause = "the machines of a reservation are where the reservation has them. GKE would refuse the pool"
             yield Problem(path, cause, "Remove compactPlacement. The nodes have labels of their block without it")
-        elif not can_be_compact(pool.machine_type, mode):
+        elif not fabric.can_be_compact(pool.machine_type, mode):
             cause = f"GKE places no {pool.machine_type} compactly with capacity mode {mode}. It would refuse the pool"
-            flex_start = f"with flexStart only {join_names(COMPACT_FLEX_START)}; otherwise "
-            possible = f"machines of {join_names(COMPACT_FAMILIES)}, and not with queuedFlexStart"
+            flex_start = f"with flexStart only {join_names(fabric.COMPACT_FLEX_START)}; otherwise "
+            possible = f"machines of {join_names(fabric.COMPACT_FAMILIES)}, and not with queuedFlexStart"
             yield Problem(path, cause, f"Remove it. Possible are {flex_start}{possible}")
         elif len(node_pool.zones) > 1:
             cause = f"a compact pool is in one zone, and this one is in {join_names(node_pool.zones)}. "
@@ -133,7 +126,7 @@ def groups_are_parts_of_a_run(placed: Placed[Workload]) -> Iterator[Problem]:
         cause = f"{placed.pods_at_once} pods are no groups of {groups.pods}. Kueue would refuse the run"
         yield Problem(run.at("topology.groups.pods"), cause, f"Write a divisor of {placed.pods_at_once}")
     wider, narrower = topology.required or topology.preferred, groups.level
-    levels = list(LEVELS)
+    levels = list(fabric.LEVELS)
     if wider is not None and levels.index(narrower) <= levels.index(wider):
         cause = f"groups of one {narrower} are no parts of one {wider}. They would change nothing, "
         cause += "or Kueue never admits it"
@@ -158,12 +151,12 @@ def required_hosts_hold_their_pods(placed: Placed[Workload]) -> Iterator[Problem
             yield Problem(run.at(key), cause, "Write block or subblock")
 
 
-_UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, SINCE))} or later"
+_UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, fabric.SINCE))} or later"
 
 
 def _places(queues: Queues) -> bool:
     """Whether the Kueue of the stack places by topology without the faults of earlier releases."""
-    return queues.installed_kueue is None or is_supported(queues.installed_kueue)
+    return queues.installed_kueue is None or fabric.is_supported(queues.installed_kueue)
 
 
 def _too_old(queues: Queues) -> str:
