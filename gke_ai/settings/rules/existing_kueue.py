@@ -1,4 +1,4 @@
-"""Rules of a Kueue or a JobSet that the cluster has from somebody else, and of objects that a stack uses by name."""
+"""Rules of a Kueue or a JobSet that the cluster has from somebody else, of objects by name, and of versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from gke_ai.catalog.kueue.configuration import minor
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.kueue.operators import OPERATORS, TRAINER
+from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.settings.model import Flavor, LocalQueue
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import ResolvedStack
@@ -105,3 +106,18 @@ def namespaces_by_name_can_exist(stack: ResolvedStack) -> Iterator[Problem]:
         elif name not in stack.namespaces and not stack.unresolved.paths:
             cause = f"the stack has nothing in namespace {name}. The key would have no effect"
             yield Problem(path, cause, nearest(name, stack.namespaces) or f"Remove {name}")
+
+
+# First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
+OLDEST_KUEUE = (0, 16)
+
+
+@rule
+def kueue_knows_the_objects(stack: ResolvedStack) -> Iterator[Problem]:
+    """Kueue is not older than the API version of this program's objects."""
+    pinned = stack.queues.kueue_version
+    if pinned and minor(pinned) < OLDEST_KUEUE:
+        oldest = ".".join(map(str, OLDEST_KUEUE))
+        cause = f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration"
+        remedy = f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)"
+        yield Problem("gke-ai:queues.kueueVersion", cause, remedy)

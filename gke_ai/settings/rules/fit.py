@@ -18,7 +18,7 @@ from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, Gp
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack
 from gke_ai.settings.rules.common import each, join_names, needs
-from gke_ai.settings.rules.flavors import usable_flavors
+from gke_ai.settings.rules.queues import usable_flavors
 
 Amounts = Mapping[str, Fraction]
 
@@ -110,7 +110,7 @@ def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
     except NotOffered as error:
         name = error.machine_type.name
         if name in ONLY_IN_POOLS:
-            return  # gpu_workloads reports it
+            return  # workloads reports it
         yield Problem(
             workload.at("accelerator"),
             f"{error}, and GKE takes no other mode for a pod without a compute class. The pods would stay pending",
@@ -181,7 +181,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
 def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Problem]:
     """All pods of a run, or one replica of a server, fit the pool at its maximum size.
 
-    `tpu_workloads` checks that a Multislice run has a pool for each slice.
+    `runs` checks that a Multislice run has a pool for each slice.
     """
     workload = placed.section
     pools = placed.pools if not workload.has_pool_per_slice else ()

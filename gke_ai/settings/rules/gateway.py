@@ -1,4 +1,4 @@
-"""Rules of the gateway: its address, its certificate, and the servers behind its routes."""
+"""Rules of the gateway: its address, its certificate, its API key, and the servers behind its routes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
 from gke_ai.catalog.kueue.namespaces import is_system
-from gke_ai.settings.model import Gateway
+from gke_ai.settings.model import Gateway, Server
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack, Routed
 from gke_ai.settings.resolved.gateway import are_by_model, picker_name
@@ -17,6 +17,7 @@ from gke_ai.settings.rules.common import (
     BEGINS_WITH_A_LETTER,
     SERVERS,
     each,
+    each_server,
     join_names,
     needs,
     of_the_gateway,
@@ -240,3 +241,13 @@ def proxies_have_addresses(stack: ResolvedStack) -> Iterator[Problem]:
         return
     cause = f"{own.proxy_cidr} is smaller than a /{LONGEST_PROXY_PREFIX}. Google Cloud would refuse the subnetwork"
     yield Problem(stack.cluster.at("vpc.proxyCidr"), cause, "Write a /23")
+
+
+@each_server
+def keys_are_secrets(server: Server) -> Iterator[Problem]:
+    """No server has an API key in plain text among its arguments or variables."""
+    variable = ENGINES[server.engine].api_key_variable
+    where = "arguments" if "api-key" in server.reading.values else "env" if variable in server.env else ""
+    if variable and where:
+        cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
+        yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")

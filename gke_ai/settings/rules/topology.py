@@ -11,7 +11,7 @@ from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.resolved.queues import labels_all
 from gke_ai.settings.rules.common import each, join_names, needs, rule
-from gke_ai.settings.rules.flavors import usable_flavors
+from gke_ai.settings.rules.queues import usable_flavors
 
 _OFF_QUEUE = "Kueue would never admit it"
 
