@@ -121,12 +121,9 @@ def one_adapter_serves_all(stack: ResolvedStack) -> Iterator[Problem]:
     for autoscaler in stack.settings.autoscaling[1:]:
         first = stack.settings.autoscaling[0]
         if autoscaler.adapter != first.adapter:
-            yield Problem(
-                autoscaler.at("adapter"),
-                f"autoscaler {first.name} uses adapter {first.adapter}, and both adapters register "
-                "external.metrics.k8s.io. The second adapter could not be created",
-                f"Write adapter: {first.adapter}, or change the others",
-            )
+            cause = f"autoscaler {first.name} uses adapter {first.adapter}, and both adapters register "
+            cause += "external.metrics.k8s.io. The second adapter could not be created"
+            yield Problem(autoscaler.at("adapter"), cause, f"Write adapter: {first.adapter}, or change the others")
             return
 
 

@@ -84,12 +84,10 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
             continue
         lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
         if capacity.recycle_lead_time_seconds >= lives:
-            yield Problem(
-                compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
-                f"a node lives for {lives} seconds, and its recycling would begin "
-                f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
-                f"Set it below {lives}, for example 3600",
-            )
+            cause = f"a node lives for {lives} seconds, and its recycling would begin "
+            cause += f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once"
+            remedy = f"Set it below {lives}, for example 3600"
+            yield Problem(compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"), cause, remedy)
 
 
 @each(lambda stack: stack.settings.compute_classes)
@@ -119,10 +117,8 @@ def classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
             continue
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
-                cause = (
-                    f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
-                    "which nodes it gets"
-                )
+                cause = f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
+                cause += "which nodes it gets"
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
         path = workload.at("computeClass")
         yield from CLASSES.unknown(stack, path, workload.compute_class, "the pods would stay pending")

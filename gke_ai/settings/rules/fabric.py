@@ -73,11 +73,9 @@ def gpudirect_networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     pools = [(pool, technology) for pool in stack.pools if (technology := pool.fabric.technology)]
     if pools and cluster.mode == "standard" and not cluster.multi_networking:
         pool, technology = pools[0]
-        yield Problem(
-            cluster.at("multiNetworking"),
-            f"{technology.fabric} of pool {pool.name} needs multi-networking. GKE would refuse the pool",
-            f"Set multiNetworking: true, or set gpuDirect: false in the pool and {SLOW} in its runs",
-        )
+        cause = f"{technology.fabric} of pool {pool.name} needs multi-networking. GKE would refuse the pool"
+        remedy = f"Set multiNetworking: true, or set gpuDirect: false in the pool and {SLOW} in its runs"
+        yield Problem(cluster.at("multiNetworking"), cause, remedy)
     if not pools or vpc is None:
         return
     further = [cidr(number) for number in range(1, max(technology.networks for _, technology in pools) + 1)]
@@ -107,11 +105,8 @@ def runs_over_several_nodes_have_networks(stack: ResolvedStack) -> Iterator[Prob
         elif not placed.pools:
             yield outside_pools(run, why)
         elif without:
-            yield Problem(
-                run.at("pods"),
-                f"{why}. Pool {without[0].name} has no networks for it, and the GPUs would wait",
-                f"Set gpuDirect: true in {without[0].at('gpuDirect')}, or set {SLOW}",
-            )
+            cause = f"{why}. Pool {without[0].name} has no networks for it, and the GPUs would wait"
+            yield Problem(run.at("pods"), cause, f"Set gpuDirect: true in {without[0].at('gpuDirect')}, or set {SLOW}")
         elif len(technologies) > 1:
             names = join_names(pool.section.name for pool in placed.pools)
             cause = f"{why}, and its pools {names} have different networks. Its pods could not communicate"
@@ -177,19 +172,13 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
         node = max(placed.machines, key=lambda machine: NICS.get(machine.name, 0), default=None)
         own_class = placed.nodes.compute_class
         if own_class and not own_class.rdma_zone:
-            yield Problem(
-                run.at("pods"),
-                f"{why}. Compute class {own_class.name} has no such network, and the GPUs would wait",
-                f"Set {own_class.at('rdmaZone')} to a zone, or set {SLOW}",
-            )
+            cause = f"{why}. Compute class {own_class.name} has no such network, and the GPUs would wait"
+            yield Problem(run.at("pods"), cause, f"Set {own_class.at('rdmaZone')} to a zone, or set {SLOW}")
         elif not placed.pools and not own_class:
             yield outside_pools(run, why)
         elif without:
-            yield Problem(
-                run.at("pods"),
-                f"{why}. Pool {without[0].name} has no such network, and the GPUs would wait",
-                f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}",
-            )
+            cause = f"{why}. Pool {without[0].name} has no such network, and the GPUs would wait"
+            yield Problem(run.at("pods"), cause, f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}")
         elif node and run.gpus_per_pod != node.gpus:
             cause = f"a pod claims the {NICS[node.name]} NICs of a whole node, and this one has {run.gpus_per_pod} "
             cause += "GPUs. A second pod of the node would wait forever"

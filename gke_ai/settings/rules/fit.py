@@ -79,13 +79,10 @@ def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]
         with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
         noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
         larger = _larger(request, pool.shape.gpu) if resource != "ephemeral-storage" else ", or a larger disk"
-        yield Problem(
-            workload.at(_key(workload, resource)),
-            f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.section.name} "
-            f"({pool.shape.machine_type}) has {_amount(resource, pool.room.get(resource, Fraction(0)))} for pods. "
-            "It would stay pending",
-            f"Request less{larger}",
-        )
+        cause = f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.section.name} "
+        cause += f"({pool.shape.machine_type}) has {_amount(resource, pool.room.get(resource, Fraction(0)))} for pods. "
+        cause += "It would stay pending"
+        yield Problem(workload.at(_key(workload, resource)), cause, f"Request less{larger}")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
@@ -168,12 +165,10 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
         if all(short):
             resource = _lacking(short, 0)
             has = _amount(resource, left[index].get(resource, Fraction(0)))
-            yield Problem(
-                compute_class.at(f"priorities[{index}].machineType"),
-                f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
-                "GKE would never use this choice",
-                "Remove it, or choose a larger machine",
-            )
+            cause = f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
+            cause += "GKE would never use this choice"
+            remedy = "Remove it, or choose a larger machine"
+            yield Problem(compute_class.at(f"priorities[{index}].machineType"), cause, remedy)
 
 
 @needs("gke-ai:cluster")
@@ -196,12 +191,9 @@ def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Probl
         remedy = "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool"
         if any(has_domain(pool.section.node_machine_type) for pool in pools) and wanted > 1:
             remedy = f"Request fewer pods: a run is in one NVLink domain, which is a pool of at most {NODES} nodes"
-        yield Problem(
-            workload.at(workload.pods_key),
-            f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
-            "It would wait forever",
-            remedy,
-        )
+        cause = f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
+        cause += "It would wait forever"
+        yield Problem(workload.at(workload.pods_key), cause, remedy)
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -229,14 +221,11 @@ def pools_hold_their_servers(stack: ResolvedStack) -> Iterator[Problem]:
                 count = f"{len(pods)} replica{'s' if len(pods) > 1 else ''}"
                 names = join_names(pool.section.name for pool in pools)
                 amount, node = placed.node_request[resource], room[resource]
-                yield Problem(
-                    placed.section.at("replicas"),
-                    f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
-                    f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
-                    f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
-                    f"{needed - nodes} or more would stay pending",
-                    "Make the pool larger, or request less",
-                )
+                cause = f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
+                cause += f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
+                cause += f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
+                cause += f"{needed - nodes} or more would stay pending"
+                yield Problem(placed.section.at("replicas"), cause, "Make the pool larger, or request less")
                 break
 
 
@@ -298,12 +287,10 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         has = quotas[nearest].get(resource, Fraction(0)) if is_elsewhere else most
         where = f"flavor {nearest} of cluster queue {name}" if is_elsewhere else f"cluster queue {name}"
         together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
-        yield Problem(
-            workload.at(workload.pods_key if pods > 1 else _key(workload, resource)),
-            f"{together} {_amount(resource, request[resource])}, and {where} has at most "
-            f"{_amount(resource, has)}. Kueue would never admit it",
-            f"Request less, or raise the quota at {queue.section.at('flavors')}",
-        )
+        cause = f"{together} {_amount(resource, request[resource])}, and {where} has at most "
+        cause += f"{_amount(resource, has)}. Kueue would never admit it"
+        remedy = f"Request less, or raise the quota at {queue.section.at('flavors')}"
+        yield Problem(workload.at(workload.pods_key if pods > 1 else _key(workload, resource)), cause, remedy)
 
 
 def _sum(quotas: list[dict[str, Fraction]]) -> dict[str, Fraction]:

@@ -53,11 +53,9 @@ def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     }
     keys = [key for key, is_stated in stated.items() if is_stated]
     if not keys:
-        yield Problem(
-            gateway.at("certificate"),
-            "the gateway has no certificate. Prompts, answers and API keys would cross the network unencrypted",
-            "Set certificate or tlsSecret. In a network that you trust, set plainHttp: true",
-        )
+        cause = "the gateway has no certificate. Prompts, answers and API keys would cross the network unencrypted"
+        remedy = "Set certificate or tlsSecret. In a network that you trust, set plainHttp: true"
+        yield Problem(gateway.at("certificate"), cause, remedy)
     elif len(keys) > 1:
         cause = f"{join_names(keys)} are set, and the gateway has one listener"
         yield Problem(gateway.at(keys[-1]), cause, "Keep one of them")
@@ -141,12 +139,10 @@ def servers_of_a_route_belong_together(routed_to: Routed) -> Iterator[Problem]:
         yield Problem(routed_to.at("servers"), cause, "Move the servers into one namespace")
     models = list(dict.fromkeys(server.served_model for server in servers))
     if len(models) > 1:
-        yield Problem(
-            routed_to.at("servers"),
-            f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
-            "other, so a share of the requests would fail",
-            'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
-        )
+        cause = f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
+        cause += "other, so a share of the requests would fail"
+        remedy = 'Set arguments: ["--served-model-name=NAME"] with one name on each of them'
+        yield Problem(routed_to.at("servers"), cause, remedy)
 
 
 @needs("gke-ai:serving", "gke-ai:autoscaling")

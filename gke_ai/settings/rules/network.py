@@ -186,12 +186,10 @@ def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem
 def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
     """The control plane has an IP address or a DNS name by which this program reaches it."""
     if not cluster.public_endpoint and not cluster.dns_endpoint:
-        yield Problem(
-            cluster.at("publicEndpoint"),
-            "the control plane would have neither an IP address on the Internet nor a DNS name. This program could "
-            "create nothing in the cluster",
-            "Set dnsEndpoint: true. IAM then decides who can reach it, from inside and outside the VPC",
-        )
+        cause = "the control plane would have neither an IP address on the Internet nor a DNS name. This program could "
+        cause += "create nothing in the cluster"
+        remedy = "Set dnsEndpoint: true. IAM then decides who can reach it, from inside and outside the VPC"
+        yield Problem(cluster.at("publicEndpoint"), cause, remedy)
 
 
 @of_new_clusters

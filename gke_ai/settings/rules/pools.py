@@ -49,11 +49,8 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     else:
         gpu = pool.accelerator or "nvidia-l4"
         names = join_names(sorted({other.name for other in machines_with(gpu)}))
-        yield Problem(
-            pool.at("machineType"),
-            f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool",
-            f"Choose a machine with GPUs; with {gpu}: {names}",
-        )
+        cause = f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool"
+        yield Problem(pool.at("machineType"), cause, f"Choose a machine with GPUs; with {gpu}: {names}")
 
 
 def machine_is_known(pool: Pool) -> Iterator[Problem]:
@@ -137,12 +134,9 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         remedy = f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}"
         yield Problem(pool.at("accelerator"), cause, remedy)
     elif pool.gpus_per_node not in possible[pool.accelerator]:
-        yield Problem(
-            pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
-            "GKE would refuse the pool",
-            f"Write one of: {join_names(possible[pool.accelerator])}",
-        )
+        cause = f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
+        cause += "GKE would refuse the pool"
+        yield Problem(pool.at("gpusPerNode"), cause, f"Write one of: {join_names(possible[pool.accelerator])}")
 
 
 def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
@@ -247,18 +241,14 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     if not pool.create_before_delete:
         return
     if len(pool.name) > _MAX_NAME_LENGTH:
-        cause = (
-            f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
-            f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
-        )
+        cause = f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
+        cause += f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
         yield Problem(
             pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
         )
     if pool.elastic:
-        cause = (
-            f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
-            "The old nodes would be drained without a replacement"
-        )
+        cause = f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
+        cause += "The old nodes would be drained without a replacement"
         yield Problem(
             pool.at("createBeforeDelete"), cause, "Remove createBeforeDelete. Let the runs finish, then change the pool"
         )
@@ -307,8 +297,5 @@ def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
             yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
         prefix = key.rpartition("/")[0]
         if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
-            yield Problem(
-                pool.at("labels"),
-                f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
-                "Use a prefix of your own, or none",
-            )
+            cause = f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool"
+            yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")

@@ -47,12 +47,9 @@ def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
                 yield from pools.unknown(stack, flavor.at(f"pools[{index}]"), name, consequence)
         accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
         if len(accelerators) > 1:
-            yield Problem(
-                flavor.at("pools"),
-                f"the pools of flavor {flavor.name} have different accelerators ({join_names(accelerators)}). "
-                "Their nodes share no label that Kueue could use",
-                "Define a flavor for each accelerator",
-            )
+            cause = f"the pools of flavor {flavor.name} have different accelerators ({join_names(accelerators)}). "
+            cause += "Their nodes share no label that Kueue could use"
+            yield Problem(flavor.at("pools"), cause, "Define a flavor for each accelerator")
 
 
 @each(lambda stack: stack.flavors)

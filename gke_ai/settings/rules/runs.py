@@ -53,22 +53,18 @@ def slices_of_a_run_are_alike(placed: Placed[Multislice]) -> Iterator[Problem]:
         return
     tpu_slice = placed.slice
     if not tpu_slice.multi_host:
-        yield Problem(
-            run.at("tpu" if run.tpu is not None else "pools"),
-            f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
-            "multi-host slices. GKE would refuse it",
-            "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice",
-        )
+        cause = f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
+        cause += "multi-host slices. GKE would refuse it"
+        remedy = "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice"
+        yield Problem(run.at("tpu" if run.tpu is not None else "pools"), cause, remedy)
         return
     modes = {pool.capacity.mode for pool in own}
     if modes == {"queuedFlexStart"} and run.slices > 1:
         # https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/admissionchecks/provisioning/controller.go
         # merges pod sets with accelerators; Cluster Autoscaler (pkg/provisioningrequests/scaleup/orchestrator.go)
         # scales one node group for a request.
-        cause = (
-            f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
-            "slices at once. GKE provisions a request in one pool, so the run would wait forever"
-        )
+        cause = f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
+        cause += "slices at once. GKE provisions a request in one pool, so the run would wait forever"
         yield Problem(run.at("slices"), cause, "Set slices: 1, or use capacity {mode: flexStart} in the pools")
     elif "queuedFlexStart" in modes and len(modes) > 1:
         cause = f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
@@ -217,12 +213,10 @@ def queued_pools_take_queued_runs(place: Placed[Workload]) -> Iterator[Problem]:
     own = [quota for quota in queue.quotas if quota.flavor and pool.name in quota.flavor.section.pools] if queue else []
     if workload.queue is None or (queue is not None and not own):
         missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
-        yield Problem(
-            path,
-            f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending",
-            f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
-            f"or set {pool.at('capacity')} to {{mode: flexStart}}",
-        )
+        cause = f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending"
+        remedy = f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
+        remedy += f"or set {pool.at('capacity')} to {{mode: flexStart}}"
+        yield Problem(path, cause, remedy)
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")

@@ -109,12 +109,9 @@ def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterat
 def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
     """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
     if tenant.service_account == tenant.deployer:
-        yield Problem(
-            tenant.at("deployer"),
-            f"{tenant.deployer} is also the service account of the workloads. "
-            "Any pod could submit, change and delete workloads",
-            "Rename one of them",
-        )
+        cause = f"{tenant.deployer} is also the service account of the workloads. "
+        cause += "Any pod could submit, change and delete workloads"
+        yield Problem(tenant.at("deployer"), cause, "Rename one of them")
     for key, account in (("serviceAccount", tenant.service_account), ("deployer", tenant.deployer)):
         if account == "default":
             cause = "Kubernetes creates a service account default in every namespace. A second could not be created"
@@ -146,12 +143,9 @@ def buckets_exist(stack: ResolvedStack) -> Iterator[Problem]:
             grants = known[name].grants if name in known else []
             grant = grant_of(tenant)
             if grant in grants:
-                yield Problem(
-                    path,
-                    f"the bucket {name} also grants {grant.role} to {tenant.name}/{tenant.service_account}. "
-                    "The same grant cannot be created twice",
-                    f"Remove {known[name].at(f'grants[{grants.index(grant)}]')}",
-                )
+                cause = f"the bucket {name} also grants {grant.role} to {tenant.name}/{tenant.service_account}. "
+                cause += "The same grant cannot be created twice"
+                yield Problem(path, cause, f"Remove {known[name].at(f'grants[{grants.index(grant)}]')}")
         yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 

@@ -55,12 +55,9 @@ def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Prob
         elif not _places(stack.queues):
             yield Problem(path, f"{_too_old(stack.queues)}. Pods could be lost or counted twice", _UPGRADE)
         elif not labels_all(resolved.pools):
-            yield Problem(
-                path,
-                f"flavor {flavor.name} has nodes without labels of their block: {_without_labels(resolved)}. Kueue "
-                "would admit nothing to them",
-                "Remove topology, or change the pools",
-            )
+            cause = f"flavor {flavor.name} has nodes without labels of their block: {_without_labels(resolved)}. Kueue "
+            cause += "would admit nothing to them"
+            yield Problem(path, cause, "Remove topology, or change the pools")
 
 
 @each(lambda stack: stack.placed)
@@ -107,12 +104,10 @@ def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator
             and not all(flavor.has_topology for flavor in all_flavors)
         ):
             plain = join_names(flavor.section.name for flavor in all_flavors if not flavor.has_topology)
-            yield Problem(
-                workload.at("queue"),
-                f"cluster queue {name} has flavors with topology and others ({plain}). Kueue then uses "
-                f"{own[0].section.name} only for runs that state a topology. {_OFF_QUEUE}",
-                "State topology, such as preferred: block, or give the other flavors a cluster queue of their own",
-            )
+            cause = f"cluster queue {name} has flavors with topology and others ({plain}). Kueue then uses "
+            cause += f"{own[0].section.name} only for runs that state a topology. {_OFF_QUEUE}"
+            remedy = "State topology, such as preferred: block, or give the other flavors a cluster queue of their own"
+            yield Problem(workload.at("queue"), cause, remedy)
 
 
 @each(lambda stack: stack.gpu_workloads)

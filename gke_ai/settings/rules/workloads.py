@@ -119,12 +119,10 @@ def queues_exist(stack: ResolvedStack) -> Iterator[Problem]:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: {leads}}}"
             # A run in the default namespace would outlive the stack: another rule refuses it.
             others = [name for name in elsewhere if name != DEFAULT_NAMESPACE or workload not in stack.runs]
-            yield Problem(
-                workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {join_names([*elsewhere])}, and the "
-                f"{workload.short_noun} is in {workload.namespace}. Kueue would never admit it",
-                f"Add {entry} to gke-ai:queues.localQueues{f', or set namespace: {others[0]}' if others else ''}",
-            )
+            cause = f"local queue {workload.queue} is in namespace {join_names([*elsewhere])}, and the "
+            cause += f"{workload.short_noun} is in {workload.namespace}. Kueue would never admit it"
+            remedy = f"Add {entry} to gke-ai:queues.localQueues{f', or set namespace: {others[0]}' if others else ''}"
+            yield Problem(workload.at("queue"), cause, remedy)
         else:
             noun = f"in namespace {workload.namespace}, local queue"
             queues = Named("gke-ai:queues.localQueues", noun, lambda _: here)  # noqa: B023  called at once
@@ -139,11 +137,9 @@ def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
         if workload.priority_class in BUILT_IN_PRIORITIES:
             # GKE has a ResourceQuota for both classes in kube-system alone: openservicemesh/osm#4408, cilium#13852.
             cause = f"{workload.priority_class} is for the cluster's own controllers, and GKE allows it in kube-system "
-            yield Problem(
-                workload.at("priorityClass"),
-                f"{cause}only. It would refuse the pods: insufficient quota to match these scopes",
-                "Define a class in gke-ai:queues.priorityClasses, and name that",
-            )
+            cause = f"{cause}only. It would refuse the pods: insufficient quota to match these scopes"
+            remedy = "Define a class in gke-ai:queues.priorityClasses, and name that"
+            yield Problem(workload.at("priorityClass"), cause, remedy)
         elif workload.priority_class is not None:
             path = workload.at("priorityClass")
             yield from PRIORITIES.unknown(stack, path, workload.priority_class, "Kubernetes would refuse the pods")
@@ -156,12 +152,10 @@ def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
     for name, value in workload.env.items():
         path = workload.at(f"env.{name}")
         if name in _TOKEN_VARIABLES or TOKEN.search(value):
-            yield Problem(
-                path,
-                "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
-                "read it",
-                "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken",
-            )
+            cause = "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
+            cause += "read it"
+            remedy = "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken"
+            yield Problem(path, cause, remedy)
         elif name in set_by:
             cause = f"{set_by[name]} sets {name}. The container would have it twice"
             yield Problem(path, cause, f"Remove it and set {workload.at(set_by[name])}")
