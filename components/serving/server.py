@@ -18,7 +18,7 @@ from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests import workload
 from gke_ai.manifests.job import fuse_annotations
-from gke_ai.settings.model import GpuServer, ScratchVolume, Server
+from gke_ai.settings.model import ScratchVolume, Server
 
 PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
@@ -177,13 +177,6 @@ def engine_of(server: Server) -> Engine:
     return ENGINES[server.engine]
 
 
-def gpu_container(
-    server: GpuServer, variables: dict[str, str], *token_variables: str
-) -> "k8s.core.v1.ContainerArgsDict":
-    """The container of a server on GPUs, with the token and shared memory for its shards."""
-    return container_of(server, server.gpus, variables, *token_variables)
-
-
 def container_of(
     server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
@@ -269,9 +262,8 @@ def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
     cached = server.cached_model
     if cached is None or cached.mount is None:
         return []
-    attributes = {"bucketName": cached.mount.bucket, "mountOptions": cached.mount_options}
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
-        {"name": CACHE_VOLUME, "csi": {"driver": fuse.DRIVER, "read_only": True, "volume_attributes": attributes}}
+        workload.bucket_volume(CACHE_VOLUME, cached.mount.bucket, cached.mount_options, read_only=True)
     ]
     if cached.section.file_cache_medium == "memory":
         size = f"{cached.file_cache_gib}Gi"

@@ -9,7 +9,7 @@ from gke_ai.catalog.engines import fuse
 from gke_ai.manifests import job as jobs
 from gke_ai.manifests.multislice import ignored_failures
 from gke_ai.manifests.network import annotations_of, connected
-from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
+from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, bucket_volume, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.model.training import WORKERS
 
@@ -112,17 +112,12 @@ def checkpoint_variables(run: TrainingRun) -> dict[str, str]:
 def buckets(run: TrainingRun) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Each bucket as a volume of the pod, and its mount in the container."""
     mounted = [
-        bucket(f"bucket-{index}", volume.bucket, volume.mount_path, volume.mount_options, volume.read_only)
+        (f"bucket-{index}", volume.bucket, volume.mount_path, volume.mount_options, volume.read_only)
         for index, volume in enumerate(run.volumes)
     ]
-    if run.checkpoints is not None:
-        saved = run.checkpoints
-        mounted.append(bucket("checkpoints", saved.bucket, saved.mount_path, fuse.MOUNT_OPTIONS, False))
-    return mounted
-
-
-def bucket(name: str, bucket: str, path: str, options: str, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A bucket as a volume called `name`, and its mount at `path`."""
-    csi: dict[str, Any] = {"driver": fuse.DRIVER, "readOnly": read_only}
-    csi["volumeAttributes"] = {"bucketName": bucket, "mountOptions": options}
-    return {"name": name, "csi": csi}, {"name": name, "mountPath": path, "readOnly": read_only}
+    if (saved := run.checkpoints) is not None:
+        mounted.append(("checkpoints", saved.bucket, saved.mount_path, fuse.MOUNT_OPTIONS, False))
+    return [
+        (bucket_volume(name, bucket, options, read_only), {"name": name, "mountPath": path, "readOnly": read_only})
+        for name, bucket, path, options, read_only in mounted
+    ]

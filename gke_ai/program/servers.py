@@ -15,7 +15,7 @@ from gke_ai.program.cluster import in_cluster
 from gke_ai.program.prerequisites import Prerequisites
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import serving
-from gke_ai.settings.resolved import Placed, monitoring, needs
+from gke_ai.settings.resolved import Placed, needs
 
 
 class OfEveryServer(TypedDict):
@@ -145,10 +145,10 @@ def create_monitoring(
         project=project,
         cluster=stack.cluster.name,
         queues=bool(stack.cluster_queues) and stack.queues.kueue == "install",
-        servers=monitoring.monitored_servers(stack),
-        job_namespaces=monitoring.job_namespaces(stack),
+        servers=needs.monitored_servers(stack),
+        job_namespaces=needs.job_namespaces(stack),
         jobsets=bool(stack.jobsets),
-        accelerators=monitoring.has_accelerators(stack),
+        accelerators=needs.has_accelerators(stack),
         tpus=needs.has_tpus(stack),
         tenants=[space.section.name for space in stack.spaces],
     )

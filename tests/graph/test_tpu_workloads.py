@@ -17,7 +17,7 @@ from gke_ai.components.runs import job
 from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
 from gke_ai.settings.model import Multislice, TpuBatch
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, Record, construct, failed, record, run_program
 

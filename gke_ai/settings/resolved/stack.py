@@ -9,10 +9,8 @@ from typing import TypeGuard, TypeVar
 from gke_ai.settings import model
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.resolved.autoscaling import ScaledServer
-from gke_ai.settings.resolved.buckets import BucketGrants, granted
-from gke_ai.settings.resolved.claims import claims_of
+from gke_ai.settings.resolved.buckets import BucketGrants, Download, downloads_of, granted
 from gke_ai.settings.resolved.gateway import Routed, routes_of
-from gke_ai.settings.resolved.model_cache import Download, downloads_of
 from gke_ai.settings.resolved.pools import NodePool, with_networks
 from gke_ai.settings.resolved.queues import Queue, ResourceFlavor, flavors_of, priority_of, queues_of
 from gke_ai.settings.resolved.tenants import Space, space_of
@@ -211,8 +209,14 @@ class ResolvedStack:
 
     @cached_property
     def claims(self) -> dict[str, tuple[str, ...]]:
-        """The templates by which pods claim devices of their nodes, by namespace."""
-        return claims_of(self.namespaces, self.placed, self.cluster_queues, self.queues.local_queues)
+        """The templates by which pods claim devices, by namespace: of its runs, and of nodes of its queues."""
+        names: dict[str, set[str]] = {namespace: set() for namespace in self.namespaces}
+        for workload in self.placed:
+            names[workload.section.namespace].update(workload.fabric.claims)
+        by_queue = {queue.section.name: queue.claims for queue in self.cluster_queues}
+        for queue in self.queues.local_queues:
+            names[queue.namespace] |= by_queue.get(queue.cluster_queue, set())
+        return {namespace: tuple(sorted(claims)) for namespace, claims in names.items()}
 
     @cached_property
     def granted_buckets(self) -> list[BucketGrants]:

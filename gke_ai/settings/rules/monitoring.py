@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.resolved.monitoring import has_accelerators, job_namespaces, monitored_servers
+from gke_ai.settings.resolved.needs import has_accelerators, job_namespaces, monitored_servers
 from gke_ai.settings.rules.common import each, needs
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel

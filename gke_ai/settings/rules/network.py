@@ -14,7 +14,7 @@ from gke_ai.catalog.project.identities import is_account_email, is_account_id
 from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from gke_ai.settings.rules.common import OfStack, Rule, join_names, needs, of_the_cluster
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
