@@ -146,12 +146,10 @@ def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
             here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
-            yield Problem(
-                autoscaler.at("server" if autoscaler.server else "deployment.namespace"),
-                f"{other} and {target.name} are both in namespace {target.namespace}, and the adapter selects metrics "
-                "by namespace. The load of one would scale the other",
-                "Move one of them to another namespace",
-            )
+            cause = f"{other} and {target.name} are both in namespace {target.namespace}, and the adapter selects "
+            cause += "metrics by namespace. The load of one would scale the other"
+            remedy = "Move one of them to another namespace"
+            yield Problem(autoscaler.at("server" if autoscaler.server else "deployment.namespace"), cause, remedy)
 
 
 @needs("gke-ai:serving")
@@ -177,9 +175,8 @@ def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
     if autoscaler.min_replicas > autoscaler.max_replicas:
         cause = f"minReplicas is {autoscaler.min_replicas}, and maxReplicas is only {autoscaler.max_replicas}. "
         cause += "Kubernetes would refuse the autoscaler"
-        yield Problem(
-            autoscaler.at("minReplicas"), cause, f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
-        )
+        remedy = f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
+        yield Problem(autoscaler.at("minReplicas"), cause, remedy)
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -196,12 +193,10 @@ def pools_hold_max_replicas(stack: ResolvedStack) -> Iterator[Problem]:
             nodes = sum(nodes for _, nodes in pools)
             whole = all(pool.accelerators_per_node == count for pool, _ in pools)
             need = "a whole node" if whole else f"{count} of a node's {pools[0][0].accelerators_per_node} accelerators"
-            yield Problem(
-                autoscaler.at("maxReplicas"),
-                f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
-                f"{need}. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay pending",
-                f"Write {room}, or make the pool larger",
-            )
+            cause = f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
+            cause += f"{need}. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay "
+            cause += "pending"
+            yield Problem(autoscaler.at("maxReplicas"), cause, f"Write {room}, or make the pool larger")
 
 
 @needs("gke-ai:serving")
@@ -235,12 +230,11 @@ def tpu_metrics_can_be_collected(stack: ResolvedStack) -> Iterator[Problem]:
         elif autoscaler.scrape_interval_seconds < metrics.SYSTEM_SCRAPE_SECONDS and all(
             metric.metric == metrics.TPU_MEMORY for metric in autoscaler.metrics
         ):
-            yield Problem(
-                autoscaler.at("scrapeIntervalSeconds"),
-                f"tpuMemory is a system metric, collected every {metrics.SYSTEM_SCRAPE_SECONDS} seconds, and the "
-                f"autoscaler uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no effect",
-                "Remove it, or scale by prefillBacklog or slotsUsed too",
-            )
+            cause = f"tpuMemory is a system metric, collected every {metrics.SYSTEM_SCRAPE_SECONDS} seconds, and the "
+            cause += f"autoscaler uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no "
+            cause += "effect"
+            remedy = "Remove it, or scale by prefillBacklog or slotsUsed too"
+            yield Problem(autoscaler.at("scrapeIntervalSeconds"), cause, remedy)
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
@@ -296,12 +290,10 @@ def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, p
         sensible = Fraction(int(sensible))
     elif not size and 1 < target < _MAX_PERCENTAGE / (1 + metrics.TOLERANCE):
         sensible = target / 100  # a percentage
-    yield Problem(
-        path,
-        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)}. "
-        "An autoscaler adds replicas above 1.1. The target is too high to trigger scaling",
-        f"Write {_written(sensible, size)}",
-    )
+    cause = f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = "
+    cause += f"{_text(known.max / target)}. An autoscaler adds replicas above 1.1. The target is too high to trigger "
+    cause += "scaling"
+    yield Problem(path, cause, f"Write {_written(sensible, size)}")
 
 
 def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
@@ -320,12 +312,9 @@ def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, 
         min_phrase = f"one busy slot of {known.min.denominator} is"
     value, stated = _written(known.min, size), _written(target, size)
     sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
-    yield Problem(
-        path,
-        f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
-        f"maxReplicas {autoscaler.max_replicas}. The server would always have the maximum",
-        f"Write {'10' if metric.metric in metrics.WHOLE_REQUESTS else sensible}",
-    )
+    cause = f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, "
+    cause += f"with maxReplicas {autoscaler.max_replicas}. The server would always have the maximum"
+    yield Problem(path, cause, f"Write {'10' if metric.metric in metrics.WHOLE_REQUESTS else sensible}")
 
 
 def _written(amount: Fraction, size: bool) -> str:

@@ -96,12 +96,9 @@ def runs_over_several_nodes_have_networks(stack: ResolvedStack) -> Iterator[Prob
         without = [pool.section for pool in placed.pools if not pool.section.fabric.technology]
         technologies = {used for pool in placed.pools if (used := pool.section.fabric.technology)}
         if run.namespace in tenants:
-            yield Problem(
-                run.at("namespace"),
-                f"{why}. Its pods need folders and network rights of their node, which tenant {run.namespace} may not "
-                "have. The API server would refuse the pods",
-                f"Run it in a namespace that is no tenant's, or set {SLOW}",
-            )
+            cause = f"{why}. Its pods need folders and network rights of their node, which tenant {run.namespace} may "
+            cause += "not have. The API server would refuse the pods"
+            yield Problem(run.at("namespace"), cause, f"Run it in a namespace that is no tenant's, or set {SLOW}")
         elif not placed.pools:
             yield outside_pools(run, why)
         elif without:
@@ -194,12 +191,10 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
 
 def _no_dataplane(stack: ResolvedStack, nodes: str, otherwise: str) -> Problem:
     """A problem for nodes with an RDMA network in a new cluster without a VPC of its own."""
-    return Problem(
-        stack.cluster.at("vpc"),
-        f"the RDMA network of {nodes} needs Dataplane V2, which a cluster gets only at its creation, and here with its "
-        "own vpc. GKE would refuse the nodes",
-        f"Set vpc, which recreates a cluster that exists without it, or {otherwise}",
-    )
+    cause = f"the RDMA network of {nodes} needs Dataplane V2, which a cluster gets only at its creation, and here with "
+    cause += "its own vpc. GKE would refuse the nodes"
+    remedy = f"Set vpc, which recreates a cluster that exists without it, or {otherwise}"
+    return Problem(stack.cluster.at("vpc"), cause, remedy)
 
 
 def _counted(stack: ResolvedStack, run: GpuRun) -> Iterator[Problem]:
@@ -208,8 +203,7 @@ def _counted(stack: ResolvedStack, run: GpuRun) -> Iterator[Problem]:
     if run.queue is None or (queues.installed_kueue and is_supported(queues.installed_kueue)):
         return
     mine = f"Kueue {queues.kueue_version}" if queues.installed_kueue else "a Kueue that the stack does not install"
-    yield Problem(
-        run.at("queue"),
-        f"the pods claim NICs, and this program does not set up {mine} to count them. Kueue would never admit the run",
-        f"Let the stack install Kueue {'.'.join(map(str, SINCE))} or later, or set {SLOW}",
-    )
+    cause = f"the pods claim NICs, and this program does not set up {mine} to count them. Kueue would never admit the "
+    cause += "run"
+    remedy = f"Let the stack install Kueue {'.'.join(map(str, SINCE))} or later, or set {SLOW}"
+    yield Problem(run.at("queue"), cause, remedy)

@@ -151,13 +151,10 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
             larger = (
                 ", or mount a bucket" if of_disk else f", or add a larger machine to {compute_class.at('priorities')}"
             )
-            yield Problem(
-                workload.at(_key(workload, resource)),
-                f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} {enough}: "
-                f"{compute_class.priorities[nearest].machine_type} has {has} for pods. "
-                "It would stay pending",
-                f"Request less{larger}",
-            )
+            cause = f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} "
+            cause += f"{enough}: {compute_class.priorities[nearest].machine_type} has {has} for pods. It would stay "
+            cause += "pending"
+            yield Problem(workload.at(_key(workload, resource)), cause, f"Request less{larger}")
     if any(all(of_choices) for _, of_choices in gaps):
         return
     for index, priority in enumerate(compute_class.priorities):
@@ -262,11 +259,10 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
     if not quotas:
         own = join_names(pool.section.name for pool in placed.pools)
         where = f"pool {own}" if placed.pools else "the nodes"
-        yield Problem(
-            workload.at("queue"),
-            f"cluster queue {name} has no quota for a flavor of {where}, where {noun} runs. Kueue would never admit it",
-            f"Add the pool to a flavor of cluster queue {name}, or choose a pool of such a flavor",
-        )
+        cause = f"cluster queue {name} has no quota for a flavor of {where}, where {noun} runs. Kueue would never "
+        cause += "admit it"
+        remedy = f"Add the pool to a flavor of cluster queue {name}, or choose a pool of such a flavor"
+        yield Problem(workload.at("queue"), cause, remedy)
         return
     pods = placed.pods_at_once
     request = {resource: amount * pods for resource, amount in placed.queued_request.items()}
@@ -277,11 +273,10 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         amounts = [amounts.get(resource) for amounts in quotas.values()]
         most = max((amount for amount in amounts if amount is not None), default=None)
         if most is None:
-            yield Problem(
-                queue.section.at("flavors[0].quota"),
-                f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit it",
-                f"Add {resource} to the quota, or write quota: derive",
-            )
+            cause = f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit "
+            cause += "it"
+            remedy = f"Add {resource} to the quota, or write quota: derive"
+            yield Problem(queue.section.at("flavors[0].quota"), cause, remedy)
             continue
         is_elsewhere = most >= request[resource]  # in a flavor that lacks more of another resource
         has = quotas[nearest].get(resource, Fraction(0)) if is_elsewhere else most

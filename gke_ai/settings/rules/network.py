@@ -48,12 +48,9 @@ def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
         if getattr(cluster, field) is not None
     ]
     if cluster.vpc is not None and named:
-        yield Problem(
-            cluster.at("vpc"),
-            f"vpc creates a network, and {join_names(named)} {'refers' if len(named) == 1 else 'refer'} to an existing "
-            "one. A cluster cannot be in both",
-            f"Remove vpc, or {join_names(named)}",
-        )
+        cause = f"vpc creates a network, and {join_names(named)} {'refers' if len(named) == 1 else 'refer'} to an "
+        cause += "existing one. A cluster cannot be in both"
+        yield Problem(cluster.at("vpc"), cause, f"Remove vpc, or {join_names(named)}")
 
 
 @of_new_clusters
@@ -147,12 +144,10 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     ):
         if room < nodes:
             noun = "addresses for" if key == "nodesCidr" else "addresses for the pods of"
-            yield Problem(
-                cluster.at(f"vpc.{key}"),
-                f"{cidr} has {noun} {room} nodes, and the stack has up to {nodes} nodes. The others could not start, "
-                "and a range cannot be changed later",
-                "Write a shorter prefix. Each step holds twice as many nodes" if room else "Write a shorter prefix",
-            )
+            cause = f"{cidr} has {noun} {room} nodes, and the stack has up to {nodes} nodes. The others could not "
+            cause += "start, and a range cannot be changed later"
+            remedy = "Write a shorter prefix. Each step holds twice as many nodes" if room else "Write a shorter prefix"
+            yield Problem(cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 def _max_nodes(stack: ResolvedStack) -> int:
@@ -173,12 +168,9 @@ def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem
     needed = external_hosts(stack)
     if needed:
         hosts = join_names(f"{host} ({user})" for host, user in needed.items())
-        yield Problem(
-            cluster.at("vpc.nat"),
-            f"private nodes reach the Internet only through NAT, and the stack needs {hosts}. Its pods would wait in "
-            "ImagePullBackOff, or fail to download their model",
-            "Remove nat: false, or use images in Artifact Registry",
-        )
+        cause = f"private nodes reach the Internet only through NAT, and the stack needs {hosts}. Its pods would wait "
+        cause += "in ImagePullBackOff, or fail to download their model"
+        yield Problem(cluster.at("vpc.nat"), cause, "Remove nat: false, or use images in Artifact Registry")
 
 
 @of_new_clusters
@@ -199,12 +191,10 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
     if not cluster.authorized_networks:
         return
     if not cluster.public_endpoint:
-        yield Problem(
-            cluster.at("authorizedNetworks"),
-            "authorizedNetworks restricts access to the public IP address, and publicEndpoint is false. It would have "
-            "no effect",
-            "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true",
-        )
+        cause = "authorizedNetworks restricts access to the public IP address, and publicEndpoint is false. It would "
+        cause += "have no effect"
+        remedy = "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true"
+        yield Problem(cluster.at("authorizedNetworks"), cause, remedy)
         return
     if len(cluster.authorized_networks) > addresses.MAX_AUTHORIZED_NETWORKS:
         cause = (

@@ -24,12 +24,9 @@ def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
             yield in_several_zones(node_pool, f"the nodes of pool {pool.name} form one NVLink domain, which")
         elif node_pool.max_nodes > NODES:
             key = "nodesPerZone" if pool.autoscaling is None else "autoscaling.maxNodes"
-            yield Problem(
-                pool.at(key),
-                f"the nodes of pool {pool.name} form one NVLink domain of at most {NODES} nodes, and the pool has up "
-                f"to {node_pool.max_nodes}. Google could not place the others",
-                f"Set it to {NODES} or less, and add another pool for further nodes",
-            )
+            cause = f"the nodes of pool {pool.name} form one NVLink domain of at most {NODES} nodes, and the pool has "
+            cause += f"up to {node_pool.max_nodes}. Google could not place the others"
+            yield Problem(pool.at(key), cause, f"Set it to {NODES} or less, and add another pool for further nodes")
 
 
 @needs("gke-ai:cluster")

@@ -77,12 +77,11 @@ def gpu_type_is_supported(path: str, name: str, consequence: str) -> Iterator[Pr
 
 def only_in_pools(path: str, machine_type: Machine) -> Problem:
     """A problem for a machine type that needs a node pool of this program."""
-    return Problem(
-        path,
-        f"{machine_type.name} needs a workload policy, which this program creates only for its own node pools. GKE "
-        "would create no such node",
-        "Name a pool of gke-ai:gpuPools with this machine instead, or choose another machine, such as a3-highgpu-8g",
-    )
+    cause = f"{machine_type.name} needs a workload policy, which this program creates only for its own node pools. GKE "
+    cause += "would create no such node"
+    remedy = "Name a pool of gke-ai:gpuPools with this machine instead, or choose another machine, such as "
+    remedy += "a3-highgpu-8g"
+    return Problem(path, cause, remedy)
 
 
 def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
@@ -123,11 +122,10 @@ def _built_in(pool: GpuPool) -> Iterator[Problem]:
 def _attached(pool: GpuPool) -> Iterator[Problem]:
     possible = ATTACHABLE[pool.machine_type]
     if pool.accelerator is None or pool.gpus_per_node is None:
-        yield Problem(
-            pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
-            f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how many",
-            f"Set accelerator ({join_names(possible)}) and gpusPerNode",
-        )
+        cause = f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how "
+        cause += "many"
+        remedy = f"Set accelerator ({join_names(possible)}) and gpusPerNode"
+        yield Problem(pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"), cause, remedy)
     elif pool.accelerator not in possible:
         own = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator)}))
         cause = f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool"
@@ -243,15 +241,13 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     if len(pool.name) > _MAX_NAME_LENGTH:
         cause = f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
         cause += f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
-        yield Problem(
-            pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
-        )
+        remedy = f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
+        yield Problem(pool.at("name"), cause, remedy)
     if pool.elastic:
         cause = f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
         cause += "The old nodes would be drained without a replacement"
-        yield Problem(
-            pool.at("createBeforeDelete"), cause, "Remove createBeforeDelete. Let the runs finish, then change the pool"
-        )
+        remedy = "Remove createBeforeDelete. Let the runs finish, then change the pool"
+        yield Problem(pool.at("createBeforeDelete"), cause, remedy)
 
 
 @each_pool

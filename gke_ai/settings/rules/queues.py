@@ -153,11 +153,10 @@ def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
         # Another rule reports quotas that cannot be derived.
         covered = [set(quota.texts) for quota in resolved.quotas if quota.texts]
         if any(resources != covered[0] for resources in covered):
-            yield Problem(
-                queue.at("flavors"),
-                f"the flavors of cluster queue {queue.name} have quota for different resources. Kueue would refuse it",
-                f"Set quota for {join_names(sorted(set().union(*covered)))} in each of them",
-            )
+            cause = f"the flavors of cluster queue {queue.name} have quota for different resources. Kueue would refuse "
+            cause += "it"
+            remedy = f"Set quota for {join_names(sorted(set().union(*covered)))} in each of them"
+            yield Problem(queue.at("flavors"), cause, remedy)
 
 
 @each(lambda stack: stack.cluster_queues)

@@ -69,17 +69,13 @@ def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
             yield Problem(path, cause, nearest(member_type, _MEMBER_TYPES))
         elif not _ADDRESS.fullmatch(address):
             cause = f'"{address}" is not an e-mail address, by which GKE identifies members. It would get no access'
-            yield Problem(
-                path,
-                cause,
-                f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}",
-            )
+            remedy = f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}"
+            yield Problem(path, cause, remedy)
         elif (member_type == _MEMBER_TYPES[2]) != is_account:
             cause = f"{address} is not a {member_type}. Only addresses of Google service accounts end in "
             cause += _ACCOUNT_SUFFIX
-            yield Problem(
-                path, cause, f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
-            )
+            remedy = f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
+            yield Problem(path, cause, remedy)
     yield from _twice(tenant, "members", tenant.members, "member")
 
 

@@ -92,12 +92,10 @@ def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator
             continue  # another rule reports the first, and only the cluster knows the second
         name, all_flavors = queue.section.name, [quota.flavor for quota in queue.quotas if quota.flavor]
         if workload.placement is not None and not any(flavor.has_topology for flavor in own):
-            yield Problem(
-                workload.at("topology"),
-                f"no flavor of cluster queue {name} for these nodes has a topology: {_reason(own[0], stack.queues)}. "
-                f"{_OFF_QUEUE}",
-                "Use a pool of a reservation or a compact one, of fixed size, with machines such as a4-highgpu-8g",
-            )
+            cause = f"no flavor of cluster queue {name} for these nodes has a topology: "
+            cause += f"{_reason(own[0], stack.queues)}. {_OFF_QUEUE}"
+            remedy = "Use a pool of a reservation or a compact one, of fixed size, with machines such as a4-highgpu-8g"
+            yield Problem(workload.at("topology"), cause, remedy)
         elif (
             workload.placement is None
             and all(flavor.has_topology for flavor in own)

@@ -154,11 +154,9 @@ def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
         remedy = f"Set it to {tpu_slice.hosts}, and add a pool for each further slice"
         yield Problem(pool.at("autoscaling.maxNodes"), cause, remedy)
     elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
-        yield Problem(
-            pool.at("autoscaling.minNodes"),
-            f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. GKE would refuse the pool",
-            f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
-        )
+        cause = f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. GKE would refuse the "
+        cause += "pool"
+        yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to 0, or to {tpu_slice.hosts} to keep the slice")
 
 
 @each_tpu_pool

@@ -88,9 +88,8 @@ def file_caches_hold_the_model(stack: ResolvedStack) -> Iterator[Problem]:
         elif cache.file_cache is None and size is None:
             model = server.hub_ids.get("model")
             cause = f"the catalog does not have the model {model}, so the size of its cache is unknown"
-            yield Problem(
-                path, cause, f"Set it above the size of the model's files, or describe {server.at('modelShape')}"
-            )
+            remedy = f"Set it above the size of the model's files, or describe {server.at('modelShape')}"
+            yield Problem(path, cause, remedy)
         elif cache.file_cache is not None and size is not None and parse_quantity(cache.file_cache) < size:
             cause = f"the model has {readable('memory', Fraction(size))}, and the cache holds {cache.file_cache}. "
             cause += "Files that do not fit are not downloaded in parallel"

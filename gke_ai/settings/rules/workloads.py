@@ -194,9 +194,8 @@ def variables_and_secret_keys_are_valid(stack: ResolvedStack) -> Iterator[Proble
         if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
             cause = f'"{server.port_variable}" is not a valid name of an environment variable. '
             cause += "The server would not get its port"
-            yield Problem(
-                server.at("portVariable"), cause, "Use letters, digits and '_', and do not begin with a digit"
-            )
+            remedy = "Use letters, digits and '_', and do not begin with a digit"
+            yield Problem(server.at("portVariable"), cause, remedy)
     keys: dict[tuple[str, str], str] = {}
     for workload in stack.workloads:
         secret = workload.token
