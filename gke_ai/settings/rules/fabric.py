@@ -12,7 +12,7 @@ from gke_ai.catalog.machines.zones import ZONES, is_ai_zone, region_of
 from gke_ai.settings.model import Cluster, FineTune, GpuPool, GpuRun, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import NodePool, Placed, ResolvedStack
-from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, of_the_cluster, rule
+from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, of_the_cluster
 
 SLOW = "acceptSlowNetwork: true"
 
@@ -66,7 +66,6 @@ def multi_networking_is_possible(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:training")
-@rule
 def gpudirect_networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool with networks of GPUDirect is in a cluster with multi-networking, whose ranges are not theirs."""
     cluster, vpc = stack.cluster, stack.cluster.vpc
@@ -88,7 +87,6 @@ def gpudirect_networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:computeClasses")
-@rule
 def runs_over_several_nodes_have_networks(stack: ResolvedStack) -> Iterator[Problem]:
     """A run over several nodes of A3 High or A3 Mega is in pools with networks, with whole nodes and no tenant."""
     tenants = {tenant.name for tenant in stack.settings.tenants}
@@ -124,7 +122,6 @@ def machines_have_nics(pool: GpuPool) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:training")
-@rule
 def rdma_networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool with an RDMA network is in one zone, of a cluster with Dataplane V2."""
     for node_pool in (pool for pool in stack.node_pools if pool.section.fabric.nics):
@@ -136,7 +133,6 @@ def rdma_networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-@rule
 def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A compute class with an RDMA network has machines with NICs, in a zone of a cluster with Dataplane V2."""
     region = region_of(stack.cluster.location)
@@ -161,7 +157,6 @@ def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues", "gke-ai:computeClasses")
-@rule
 def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem]:
     """A run over several nodes with such NICs is in pools with the network, and its pods have whole nodes."""
     for placed, run, why in runs_over_several_nodes(stack, NICS):

@@ -197,9 +197,8 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
         yield Problem(cluster.at("authorizedNetworks"), cause, remedy)
         return
     if len(cluster.authorized_networks) > addresses.MAX_AUTHORIZED_NETWORKS:
-        cause = (
-            f"there are {len(cluster.authorized_networks)} networks, and GKE allows {addresses.MAX_AUTHORIZED_NETWORKS}"
-        )
+        cause = f"there are {len(cluster.authorized_networks)} networks, and GKE allows "
+        cause += f"{addresses.MAX_AUTHORIZED_NETWORKS}"
         remedy = "Merge adjacent networks into shorter prefixes, or use dnsEndpoint with IAM"
         yield Problem(cluster.at("authorizedNetworks"), f"{cause}. GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):

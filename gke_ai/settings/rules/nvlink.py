@@ -8,12 +8,11 @@ from gke_ai.catalog.fabric.nvlink import NODES, has_domain
 from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.rules.common import needs, rule
+from gke_ai.settings.rules.common import needs
 from gke_ai.settings.rules.fabric import in_several_zones
 
 
 @needs("gke-ai:cluster")
-@rule
 def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool of A4X or A4X Max is in one zone, and has at most the nodes of one NVLink domain."""
     for node_pool in stack.node_pools:
@@ -30,7 +29,6 @@ def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-@rule
 def clusters_suit_bare_metal(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool of A4X Max is in a Standard cluster without shielded nodes. Autopilot always has them."""
     cluster, path = stack.cluster, stack.cluster.at("shieldedNodes")

@@ -12,22 +12,11 @@ from gke_ai.settings.model import Flavor, Workload
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack, ResourceFlavor
 from gke_ai.settings.resolved.needs import waits_for_flex_start
-from gke_ai.settings.rules.common import (
-    CLUSTER_QUEUES,
-    FLAVORS,
-    GPU_POOLS,
-    TPU_POOLS,
-    Named,
-    each,
-    join_names,
-    needs,
-    repeated,
-    rule,
-)
+from gke_ai.settings.rules import common
 from gke_ai.settings.rules.pools import gpu_type_is_supported
 
 
-@rule
+@common.rule
 def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
     """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
     unresolved = stack.unresolved
@@ -40,19 +29,21 @@ def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(flavor.at("pools"), cause, "Remove pools, and set accelerator (for GPUs) or tpu")
             continue
         for index, name in enumerate(flavor.pools):
-            if not unresolved.may_contain(TPU_POOLS.section, name):
+            if not unresolved.may_contain(common.TPU_POOLS.section, name):
                 only_tpus = stack.settings.tpu_pools and not stack.settings.gpu_pools
-                pools = Named((TPU_POOLS if only_tpus else GPU_POOLS).section, "pool", lambda _: known)
+                pools = common.Named(
+                    (common.TPU_POOLS if only_tpus else common.GPU_POOLS).section, "pool", lambda _: known
+                )
                 consequence = "no node would belong to this flavor"
                 yield from pools.unknown(stack, flavor.at(f"pools[{index}]"), name, consequence)
         accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
         if len(accelerators) > 1:
-            cause = f"the pools of flavor {flavor.name} have different accelerators ({join_names(accelerators)}). "
-            cause += "Their nodes share no label that Kueue could use"
+            cause = f"the pools of flavor {flavor.name} have different accelerators "
+            cause += f"({common.join_names(accelerators)}). Their nodes share no label that Kueue could use"
             yield Problem(flavor.at("pools"), cause, "Define a flavor for each accelerator")
 
 
-@each(lambda stack: stack.flavors)
+@common.each(lambda stack: stack.flavors)
 def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
     """The GPU type of a flavor exists, and such a flavor has no pools and no slice."""
     flavor = resolved.section
@@ -67,7 +58,7 @@ def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
         yield from gpu_type_is_supported(flavor.at("accelerator"), flavor.accelerator, consequence)
 
 
-@needs("gke-ai:queues")
+@common.needs("gke-ai:queues")
 def flavors_are_used(stack: ResolvedStack) -> Iterator[Problem]:
     """Every flavor has quota in some cluster queue. For one that exists, that may be one of the cluster."""
     used = {flavor_quota.flavor for queue in stack.queues.cluster_queues for flavor_quota in queue.flavors}
@@ -102,7 +93,7 @@ def usable_flavors(queue: Queue, placed: Placed[Workload]) -> list[Flavor]:
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
-@needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
+@common.needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
 def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Problem]:
     """Kueue's limit for pods to be ready is not shorter than a server's start or a wait for nodes."""
     limit = stack.queues.pods_ready_timeout_seconds
@@ -110,10 +101,8 @@ def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Proble
         return
     path = stack.queues.at("podsReadyTimeoutSeconds")
     if waits := waits_for_flex_start(stack):
-        cause = (
-            f"flex-start nodes of {waits[0]} may start days after Kueue admits their pods. Kueue would evict the pods "
-        )
-        cause += f"after {limit} s, again and again"
+        cause = f"flex-start nodes of {waits[0]} may start days after Kueue admits their pods. Kueue would evict the "
+        cause += f"pods after {limit} s, again and again"
         yield Problem(path, cause, "Remove it, or use capacity {mode: queuedFlexStart}")
         return
     queued = [server for server in stack.settings.serving if server.queue is not None]
@@ -125,7 +114,7 @@ def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Proble
         yield Problem(path, cause, remedy)
 
 
-@rule
+@common.rule
 def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Kueue objects are unique by kind; those of local queues by namespace."""
     queues = stack.queues
@@ -135,10 +124,12 @@ def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
         ("local queue", [(queue, f"{queue.namespace}/{queue.name}") for queue in queues.local_queues]),
         ("priority class", [(priority, priority.name) for priority in queues.priority_classes]),
     ):
-        yield from repeated(((item, "name", name) for item, name in items), noun, "the second could not be created")
+        yield from common.repeated(
+            ((item, "name", name) for item, name in items), noun, "the second could not be created"
+        )
 
 
-@rule
+@common.rule
 def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
     """The flavors of a cluster queue exist, occur once, and have quota for the same resources."""
     for resolved in stack.cluster_queues:
@@ -146,7 +137,7 @@ def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
         for index, flavor_quota in enumerate(queue.flavors):
             path = queue.at(f"flavors[{index}].flavor")
             consequence = f"cluster queue {queue.name} would admit nothing"
-            yield from FLAVORS.unknown(stack, path, flavor_quota.flavor, consequence)
+            yield from common.FLAVORS.unknown(stack, path, flavor_quota.flavor, consequence)
             if flavor_quota.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {flavor_quota.flavor} is in cluster queue {queue.name} twice. Kueue would refuse it"
                 yield Problem(path, cause, "Remove one of them")
@@ -155,11 +146,11 @@ def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
         if any(resources != covered[0] for resources in covered):
             cause = f"the flavors of cluster queue {queue.name} have quota for different resources. Kueue would refuse "
             cause += "it"
-            remedy = f"Set quota for {join_names(sorted(set().union(*covered)))} in each of them"
+            remedy = f"Set quota for {common.join_names(sorted(set().union(*covered)))} in each of them"
             yield Problem(queue.at("flavors"), cause, remedy)
 
 
-@each(lambda stack: stack.cluster_queues)
+@common.each(lambda stack: stack.cluster_queues)
 def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
     """Quota is for resources that pods request; accelerators are whole numbers."""
     queue = resolved.section
@@ -169,7 +160,7 @@ def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
             continue
         if not flavor_quota.quota:
             cause = f"the quota of flavor {flavor_quota.flavor} is empty. Nothing would ever be admitted"
-            yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
+            yield Problem(path, cause, f"Write quota: derive, or amounts of {common.join_names(_KNOWN)}")
         for resource, text in flavor_quota.quota.items():
             if "/" not in resource and resource not in (*_KNOWN, "pods"):
                 cause = f"{resource} is not a Kubernetes resource. No pod would request it"
@@ -181,7 +172,7 @@ def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
                 yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
 
 
-@needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
+@common.needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
 def quota_can_be_derived(stack: ResolvedStack) -> Iterator[Problem]:
     """`derive` needs a flavor with pools, whose nodes it adds up."""
     flavors = {flavor.name: flavor for flavor in stack.queues.flavors}
@@ -200,17 +191,17 @@ def quota_can_be_derived(stack: ResolvedStack) -> Iterator[Problem]:
                 yield Problem(path, cause, f"Name them in {flavor.at('pools')}, or write the amounts")
 
 
-@rule
+@common.rule
 def local_queues_have_a_cluster_queue(stack: ResolvedStack) -> Iterator[Problem]:
     """The cluster queue of a local queue exists. One that is not here may be of an existing Kueue."""
     if stack.queues.kueue == "existing":
         return
     for local in stack.queues.local_queues:
         consequence = f"workloads in {local.name} would wait forever"
-        yield from CLUSTER_QUEUES.unknown(stack, local.at("clusterQueue"), local.cluster_queue, consequence)
+        yield from common.CLUSTER_QUEUES.unknown(stack, local.at("clusterQueue"), local.cluster_queue, consequence)
 
 
-@rule
+@common.rule
 def priority_classes_are_kubernetes_classes(stack: ResolvedStack) -> Iterator[Problem]:
     """At most one priority class is the global default, and none has a reserved name."""
     defaults = [priority_class for priority_class in stack.queues.priority_classes if priority_class.global_default]

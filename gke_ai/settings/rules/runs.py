@@ -271,11 +271,9 @@ def shared_growing_pools_have_their_own_flavors(stack: ResolvedStack) -> Iterato
             if quota.flavor and len(quota.flavor.section.pools) > 1 and set(quota.flavor.section.pools) & set(shared)
         ]
         if several:
-            cause = (
-                f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, and flavor {several[0].name} "
-            )
-            cause += f"counts {join_names(several[0].pools)} as one. Kueue could admit both, and each would wait for "
-            cause += "a pool that the other holds"
+            cause = f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, and flavor "
+            cause += f"{several[0].name} counts {join_names(several[0].pools)} as one. Kueue could admit both, and "
+            cause += "each would wait for a pool that the other holds"
             yield Problem(run.at("pools"), cause, "Define a flavor for each pool, or use different pools for the runs")
             return
 

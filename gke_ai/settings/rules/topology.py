@@ -10,14 +10,13 @@ from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.resolved.queues import labels_all
-from gke_ai.settings.rules.common import each, join_names, needs, rule
+from gke_ai.settings.rules.common import each, join_names, needs
 from gke_ai.settings.rules.queues import usable_flavors
 
 _OFF_QUEUE = "Kueue would never admit it"
 
 
 @needs("gke-ai:cluster")
-@rule
 def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A compact pool is in one zone, and GKE places its machine compactly in its capacity mode."""
     for node_pool in stack.node_pools:
@@ -40,7 +39,6 @@ def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:cluster.mode")
-@rule
 def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Problem]:
     """A flavor that says `topology: true` has only nodes with the labels, and a Kueue that places by them."""
     for resolved in stack.flavors:
@@ -73,7 +71,6 @@ def topologies_state_one_level(placed: Placed[Workload]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:cluster.mode")
-@rule
 def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator[Problem]:
     """A run with a topology has a flavor with one, and every other workload a flavor without, in a mixed queue.
 
