@@ -20,6 +20,8 @@ _KEYS = {"kueue": ("kueue_version", "manager_replicas", "pods_ready_timeout_seco
 _NAMES = {"kueue": "Kueue", "jobset": "JobSet", **{key: operator.name for key, operator in OPERATORS.items()}}
 # Its predecessors write another field of TrainJobs: https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/go.mod
 OLDEST_KUEUE_FOR_TRAINER = (0, 18)
+# First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
+OLDEST_KUEUE = (0, 16)
 
 
 def _existing(stack: ResolvedStack) -> list[str]:
@@ -106,10 +108,6 @@ def namespaces_by_name_can_exist(stack: ResolvedStack) -> Iterator[Problem]:
         elif name not in stack.namespaces and not stack.unresolved.paths:
             cause = f"the stack has nothing in namespace {name}. The key would have no effect"
             yield Problem(path, cause, nearest(name, stack.namespaces) or f"Remove {name}")
-
-
-# First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
-OLDEST_KUEUE = (0, 16)
 
 
 @rule

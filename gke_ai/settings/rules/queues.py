@@ -15,6 +15,9 @@ from gke_ai.settings.resolved.needs import waits_for_flex_start
 from gke_ai.settings.rules import common
 from gke_ai.settings.rules.pools import gpu_type_is_supported
 
+# Resources with quota, besides extended resources of other vendors.
+_KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
+
 
 @common.rule
 def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
@@ -87,10 +90,6 @@ def usable_flavors(queue: Queue, placed: Placed[Workload]) -> list[Flavor]:
         if fits:
             usable.append(flavor)
     return usable
-
-
-# Resources with quota, besides extended resources of other vendors.
-_KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 @common.needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")

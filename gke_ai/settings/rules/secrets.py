@@ -13,6 +13,10 @@ from gke_ai.settings.rules.common import rule
 _SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
 _SECRET = re.compile(r"(projects/[a-z0-9][-a-z0-9.:]*/secrets/)?[A-Za-z0-9_-]{1,255}")
+PATH = "gke-ai:gatewayApiKey"
+# Long enough that nobody guesses it: https://cheatsheetseries.owasp.org/cheatsheets/Authentication_Cheat_Sheet.html
+MIN_LENGTH = 16
+_SET = f"Run openssl rand -hex 32 | pulumi config set --secret {PATH}"
 
 
 def token_problems(stated: str | None, encrypted: bool, environment: str | None) -> Iterator[Problem]:
@@ -50,12 +54,6 @@ def token_secret_is_a_name(stack: ResolvedStack) -> Iterator[Problem]:
     elif _SECRET.fullmatch(named) is None:
         cause = f"{named!r} is not the name of a secret. Secret Manager would not find it"
         yield Problem(path, cause, "Write its id (letters, digits, '-' and '_'), or projects/PROJECT/secrets/ID")
-
-
-PATH = "gke-ai:gatewayApiKey"
-# Long enough that nobody guesses it: https://cheatsheetseries.owasp.org/cheatsheets/Authentication_Cheat_Sheet.html
-MIN_LENGTH = 16
-_SET = f"Run openssl rand -hex 32 | pulumi config set --secret {PATH}"
 
 
 def api_key_problems(stated: str | None, encrypted: bool, environment: str | None) -> Iterator[Problem]:

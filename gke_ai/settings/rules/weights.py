@@ -19,6 +19,11 @@ from gke_ai.settings.rules.common import BUCKETS, each_server, join_names, needs
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
 _REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
+# vLLM takes adapters as NAME=PATH, and a path with a comma as JSON: vllm/entrypoints/launchers/cli_args.py
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?")
+_FOLDER = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*/?")
+# A value of a header that a route matches has up to 4096 characters. Names of this length are readable.
+_MAX_NAME = 128
 
 
 def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
@@ -106,13 +111,6 @@ def folder_of_models_is_free(stack: ResolvedStack) -> Iterator[Problem]:
         if mount.is_relative_to(models) or models.is_relative_to(mount):
             cause = f"the bucket with the model is mounted at {models}. One volume would hide the other"
             yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
-
-
-# vLLM takes adapters as NAME=PATH, and a path with a comma as JSON: vllm/entrypoints/launchers/cli_args.py
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?")
-_FOLDER = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*/?")
-# A value of a header that a route matches has up to 4096 characters. Names of this length are readable.
-_MAX_NAME = 128
 
 
 @each_server
