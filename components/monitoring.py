@@ -98,7 +98,16 @@ class SystemMonitoring(Component):
 
         if queues:
             self._collect_kueue()
-        created = [self._dashboard(topic, charts) for topic, charts in charts_by_topic] if monitoring.dashboards else []
+        bodies = {topic: dashboards.dashboard(f"{cluster}: {topic}", charts) for topic, charts in charts_by_topic}
+        created = [
+            gcp.monitoring.Dashboard(
+                topic,
+                project=project,
+                dashboard_json=json.dumps(body, sort_keys=True),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for topic, body in (bodies.items() if monitoring.dashboards else ())
+        ]
         if monitoring.alerts and queues:
             self._queue_alerts(monitoring)
         if monitoring.alerts and queues and tenants:
@@ -129,17 +138,8 @@ class SystemMonitoring(Component):
         self.dashboard_ids = pulumi.Output.all(*(dashboard.id for dashboard in created)).apply(list)
         self.register_outputs({"dashboardIds": self.dashboard_ids})
 
-    def _dashboard(self, topic: str, charts: list[Chart]) -> "gcp.monitoring.Dashboard":
-        body = dashboards.dashboard(f"{self._cluster}: {topic}", charts)
-        return gcp.monitoring.Dashboard(
-            topic,
-            project=self._project,
-            dashboard_json=json.dumps(body, sort_keys=True),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-
     def _queue_alerts(self, monitoring: Monitoring) -> None:
-        minutes = monitoring.queue_stuck_minutes
+        minutes, most = monitoring.queue_stuck_minutes, monitoring.preemptions_per_hour
         self._alert(
             "queue-stuck",
             f"{self._cluster}: a queue is stuck",
@@ -159,13 +159,7 @@ class SystemMonitoring(Component):
             "preemption-storm",
             f"{self._cluster}: many preemptions",
             "WARNING",
-            [
-                (
-                    f"{monitoring.preemptions_per_hour} preemptions or more in an hour",
-                    dashboards.preempted(self._cluster, monitoring.preemptions_per_hour),
-                    0,
-                )
-            ],
+            [(f"{most} preemptions or more in an hour", dashboards.preempted(self._cluster, most), 0)],
             "Workloads of a queue are preempted repeatedly, and lose their work since the last checkpoint. The "
             "dashboard of queues shows which queue preempts. Raise the quota, or bring the priorities closer together.",
         )

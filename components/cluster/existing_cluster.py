@@ -1,11 +1,14 @@
-"""An existing cluster: looks it up, and refuses one that lacks features that the stack needs."""
+"""An existing cluster: looks it up, and refuses one that lacks features or content that the stack needs."""
 
 import pulumi
 import pulumi_gcp as gcp
 
 from gke_ai.catalog.fabric.rdma import since, suffices
+from gke_ai.catalog.kueue.existing import Expected
 from gke_ai.catalog.project.cluster_features import ClusterFeatures, ClusterState, missing
 from gke_ai.components.base import look_up
+from gke_ai.components.support.cluster_client import connection
+from gke_ai.kube.existing import read, refusals
 from gke_ai.settings.model import Cluster
 
 
@@ -62,3 +65,17 @@ def state_of(existing: "gcp.container.GetClusterResult") -> ClusterState:
         secret_sync=any(config.enabled for config in existing.secret_sync_configs or []),
         dns_access=any(name.allow_external_traffic for name in dns_names(existing)),
     )
+
+
+def check_content(expected: Expected, kubeconfig: str) -> None:
+    """Raise RunError with all that a cluster lacks, before anything in it is registered, in a preview too.
+
+    A cluster that does not answer is no reason to stop.
+    """
+    try:
+        content = connection(kubeconfig).call(read)
+    except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
+        pulumi.log.warn(f"What the cluster has of what this stack expects was not checked: {str(error)[:300]}")
+        return
+    if refused := [*refusals(expected, content)]:
+        raise pulumi.RunError("\n".join(map(str, refused)))

@@ -59,14 +59,10 @@ class ClusterNetwork(Component):
         """
         super().__init__(name, opts)
         network_name = args.name or name
+        # Its name is taken until it is deleted.
+        named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         network = gcp.compute.Network(
-            network_name,
-            name=network_name,
-            project=project,
-            auto_create_subnetworks=False,
-            opts=pulumi.ResourceOptions(
-                parent=self, delete_before_replace=True
-            ),  # its name is taken until it is deleted
+            network_name, name=network_name, project=project, auto_create_subnetworks=False, opts=named
         )
         subnetwork = gcp.compute.Subnetwork(
             network_name,
@@ -106,12 +102,7 @@ class ClusterNetwork(Component):
             )
         if args.nat:
             router = gcp.compute.Router(
-                network_name,
-                name=network_name,
-                project=project,
-                region=region,
-                network=network.id,
-                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+                network_name, name=network_name, project=project, region=region, network=network.id, opts=named
             )
             gcp.compute.RouterNat(
                 network_name,
@@ -125,7 +116,7 @@ class ClusterNetwork(Component):
                 # The default of 64 ports per machine is too low for many parallel downloads.
                 enable_dynamic_port_allocation=True,
                 log_config={"enable": True, "filter": "ERRORS_ONLY"},
-                opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+                opts=named,
             )
         self.network = network.id
         self.subnetwork = subnetwork.id

@@ -6,19 +6,7 @@ from typing import Any
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.fabric.gpudirect import (
-    AGENT_REQUESTS,
-    GPUDIRECT_LABEL,
-    INJECTOR_IMAGE,
-    MTU,
-    NAMED,
-    NETWORK_API,
-    PAUSE_IMAGE,
-    TCPXO,
-    GpuDirect,
-    cidr,
-    network_name,
-)
+from gke_ai.catalog.fabric import gpudirect
 from gke_ai.catalog.kueue.namespaces import GPUDIRECT
 from gke_ai.components.base import Component, custom_object
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
@@ -75,7 +63,7 @@ class GpuDirectNetworks(Component):
             technologies: `tcpx`, `tcpxo` or both.
         """
         super().__init__(name, opts)
-        used = [technology for technology in NAMED.values() if technology.name in technologies]
+        used = [technology for technology in gpudirect.NAMED.values() if technology.name in technologies]
         count = max(technology.networks for technology in used)
         self.networks = [f"{name}-{number}" for number in range(1, count + 1)]
         for number, network in enumerate(self.networks, 1):
@@ -94,38 +82,44 @@ class GpuDirectNetworks(Component):
         # Names are taken until their resources are deleted.
         opts = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         network = gcp.compute.Network(
-            name, name=name, project=project, auto_create_subnetworks=False, mtu=MTU, opts=opts
+            name, name=name, project=project, auto_create_subnetworks=False, mtu=gpudirect.MTU, opts=opts
         )
         subnetwork = gcp.compute.Subnetwork(
-            name, name=name, project=project, region=region, network=network.id, ip_cidr_range=cidr(number), opts=opts
+            name,
+            name=name,
+            project=project,
+            region=region,
+            network=network.id,
+            ip_cidr_range=gpudirect.cidr(number),
+            opts=opts,
         )
         gcp.compute.Firewall(
             name,
             name=name,
             project=project,
             network=network.id,
-            source_ranges=[cidr(number)],
+            source_ranges=[gpudirect.cidr(number)],
             allows=[{"protocol": protocol} for protocol in ("tcp", "udp", "icmp")],
             opts=opts,
         )
         # GKE serves the kinds some time after the cluster exists.
         served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"network {name}"))
-        named = network_name(number)
+        named = gpudirect.network_name(number)
         vpc = {"vpc": network.name, "vpcSubnet": subnetwork.name, "deviceMode": "NetDevice"}
-        parameters = custom_object(NETWORK_API, "GKENetworkParamSet", named, vpc, served)
-        reference = {"group": NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": named}
+        parameters = custom_object(gpudirect.NETWORK_API, "GKENetworkParamSet", named, vpc, served)
+        reference = {"group": gpudirect.NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": named}
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[parameters]))
         device = {"type": "Device", "parametersRef": reference}
-        custom_object(NETWORK_API, "Network", named, device, after, suffix="-network")
+        custom_object(gpudirect.NETWORK_API, "Network", named, device, after, suffix="-network")
 
 
-def with_networks(technologies: Sequence[GpuDirect]) -> dict[str, Any]:
+def with_networks(technologies: Sequence[gpudirect.GpuDirect]) -> dict[str, Any]:
     """The affinity for nodes with the networks of these technologies."""
     names = [technology.name for technology in technologies]
-    return on_nodes({"key": GPUDIRECT_LABEL, "operator": "In", "values": names})
+    return on_nodes({"key": gpudirect.GPUDIRECT_LABEL, "operator": "In", "values": names})
 
 
-def installer(technology: GpuDirect) -> dict[str, Any]:
+def installer(technology: gpudirect.GpuDirect) -> dict[str, Any]:
     """The pod that installs NCCL and its plug-in on a node."""
     name = f"nccl-{technology.name}-installer"
     script = (
@@ -137,14 +131,14 @@ def installer(technology: GpuDirect) -> dict[str, Any]:
         "name": "prepare-node",
         "image": technology.plugin_image,
         "command": ["nsenter", "-at", "1", "--", "sh", "-c", _PREPARE_TCPXO],
-        "resources": {"requests": dict(AGENT_REQUESTS)},
+        "resources": {"requests": dict(gpudirect.AGENT_REQUESTS)},
         "securityContext": _ROOT,
     }
     install = {
         "name": name,
         "image": technology.plugin_image,
         "command": ["/bin/sh", "-c", script],
-        "resources": {"requests": dict(AGENT_REQUESTS)},
+        "resources": {"requests": dict(gpudirect.AGENT_REQUESTS)},
         "securityContext": _ROOT,
         "volumeMounts": [
             {"name": "var-lib", "mountPath": "/var/lib"},
@@ -152,8 +146,8 @@ def installer(technology: GpuDirect) -> dict[str, Any]:
         ],
     }
     return {
-        "initContainers": [*([prepare] if technology is TCPXO else []), install],
-        "containers": [{"name": "pause", "image": PAUSE_IMAGE}],
+        "initContainers": [*([prepare] if technology is gpudirect.TCPXO else []), install],
+        "containers": [{"name": "pause", "image": gpudirect.PAUSE_IMAGE}],
         "volumes": [
             {"name": "var-lib", "hostPath": {"path": "/var/lib"}},
             {"name": "library-dir-host", "hostPath": {"path": "/home/kubernetes/bin"}},
@@ -165,8 +159,8 @@ INJECTOR: dict[str, Any] = {
     "containers": [
         {
             "name": "device-injector",
-            "image": INJECTOR_IMAGE,
-            "resources": {"requests": dict(AGENT_REQUESTS)},
+            "image": gpudirect.INJECTOR_IMAGE,
+            "resources": {"requests": dict(gpudirect.AGENT_REQUESTS)},
             "securityContext": _ROOT,
             "volumeMounts": [{"name": "dev", "mountPath": "/dev"}, {"name": "nri", "mountPath": "/var/run/nri"}],
         }

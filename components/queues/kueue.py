@@ -155,7 +155,10 @@ class KueueStack(Component):
                 reclaim_ended_pods=reclaim_ended_pods,
             )
             values = chart_values(version, manager_replicas, manager)
-            release = self._release(version, values, controllers, kubeconfig)
+            # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
+            before = [*self._aggregated_roles(), *controllers]
+            hooks = wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
+            release = helm_release(self, RELEASE, NAMESPACE, KUEUE_CHART, version, values, before, hooks=hooks)
             ready: list[pulumi.Resource] = [release]
             self.version = release.version.apply(lambda installed: installed or version)
         else:
@@ -193,15 +196,6 @@ class KueueStack(Component):
             custom_object(KUEUE_API, "ClusterQueue", queue.name, spec, after)
 
         self.register_outputs({"version": self.version})
-
-    def _release(
-        self, version: str, values: dict[str, Any], after: list[pulumi.Resource], kubeconfig: pulumi.Input[str] | None
-    ) -> k8s.helm.v3.Release:
-        """Kueue's chart, in its own namespace."""
-        # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
-        before = [*self._aggregated_roles(), *after]
-        hooks = wait_for_rollout(self._name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
-        return helm_release(self, RELEASE, NAMESPACE, KUEUE_CHART, version, values, before, hooks=hooks)
 
     def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
         """The chart's aggregated roles, marked as owned by the Helm release."""

@@ -153,40 +153,32 @@ class Tenant(Component):
         namespace = tenant.name
         inside = pulumi.ResourceOptions(parent=self)
 
+        name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-            policy_name(namespace),
-            metadata={"name": policy_name(namespace)},
+            name_of_policy,
+            metadata={"name": name_of_policy},
             spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds, claims),
             opts=pulumi.ResourceOptions(parent=self, hooks=policy_hook(f"policy of {namespace}")),
         )
-        binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-            f"{policy_name(namespace)}-binding",
-            metadata={"name": policy_name(namespace)},
-            spec={"policy_name": policy_name(namespace), "validation_actions": ["Deny"]},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
-        )
         # The API server refuses an object for the first rule that it breaks, and warns of every one.
-        k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-            f"{policy_name(namespace)}-warnings",
-            metadata={"name": f"{policy_name(namespace)}-warnings"},
-            spec={"policy_name": policy_name(namespace), "validation_actions": ["Warn"]},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        binding, _ = (
+            k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+                f"{name_of_policy}-{suffix}",
+                metadata={"name": name},
+                spec={"policy_name": name_of_policy, "validation_actions": [action]},
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+            )
+            for suffix, name, action in (
+                ("binding", name_of_policy, "Deny"),
+                ("warnings", f"{name_of_policy}-warnings", "Warn"),
+            )
         )
+        limits = {**OBJECTS, **quota_of(further_kinds), **quota_of_accelerators(accelerators or {}), **tenant.quota}
+        counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if runs_jobsets else {}
         quota = k8s.core.v1.ResourceQuota(
             f"{namespace}/{TENANT_QUOTA}",
-            metadata={
-                "name": TENANT_QUOTA,
-                "namespace": namespace,
-                **({"annotations": COUNTS_JOBSETS} if runs_jobsets else {}),
-            },
-            spec={
-                "hard": {
-                    **OBJECTS,
-                    **quota_of(further_kinds),
-                    **quota_of_accelerators(accelerators or {}),
-                    **tenant.quota,
-                }
-            },
+            metadata={"name": TENANT_QUOTA, "namespace": namespace, **counted},
+            spec={"hard": limits},
             opts=inside,
         )
         if published:
@@ -265,30 +257,19 @@ def policy_spec(
     tenant: model.Tenant,
     local_queues: Sequence[str],
     service_accounts: Sequence[str],
-    pickers: Sequence[str] = (),
-    grace_seconds: int = GRACE_SECONDS,
-    further_kinds: Sequence[str] = (),
-    claims: Sequence[str] = (),
+    pickers: Sequence[str],
+    grace_seconds: int,
+    further_kinds: Sequence[str],
+    claims: Sequence[str],
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
         {"api_groups": [group], "api_versions": [version], "operations": operations, "resources": [resource]}
         for group, version, resource, operations in [*KINDS, *map(FURTHER_KINDS.__getitem__, further_kinds)]
     ]
-    rules_of_tenant = validations(
-        tenant.name,
-        list(local_queues),
-        tenant.priority_classes,
-        tenant.buckets,
-        list(service_accounts),
-        pickers=pickers,
-        grace_seconds=grace_seconds,
-        host_paths=tenant.pod_security == "privileged",
-        further_kinds=further_kinds,
-        claim_templates=claims,
-    )
     match_conditions: Any = conditions(further_kinds)
     names: Any = variables(pickers, further_kinds)
+    rules_of_tenant = validations(tenant, local_queues, service_accounts, pickers, grace_seconds, further_kinds, claims)
     checks: Any = [{**rule, "reason": "Forbidden"} for rule in rules_of_tenant]
     return {
         "failure_policy": "Fail",

@@ -29,6 +29,7 @@ from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_AC
 from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.settings.model import Tenant
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]
@@ -254,24 +255,20 @@ def variables(pickers: Sequence[str] = (), further_kinds: Sequence[str] = ()) ->
 
 
 def validations(
-    tenant: str,
-    queues: list[str],
-    priority_classes: list[str],
-    buckets: list[str],
-    service_accounts: list[str],
-    *,
-    pickers: Sequence[str] = (),
-    grace_seconds: int = GRACE_SECONDS,
-    host_paths: bool = False,
-    further_kinds: Sequence[str] = (),
-    claim_templates: Sequence[str] = (),
+    tenant: Tenant,
+    queues: Sequence[str],
+    service_accounts: Sequence[str],
+    pickers: Sequence[str],
+    grace_seconds: int,
+    further_kinds: Sequence[str],
+    claim_templates: Sequence[str],
 ) -> list[dict[str, Any]]:
     """The rules, each with the message of a refusal."""
-    volumes = [*VOLUMES, *(["hostPath"] if host_paths else [])]
+    volumes = [*VOLUMES, *(["hostPath"] if tenant.pod_security == "privileged" else [])]
     names = {
-        "tenant": tenant,
+        "tenant": tenant.name,
         "published": CONFIG_MAP,
-        "of_platform": f'authorizer.group("networking.k8s.io").resource("networkpolicies").namespace("{tenant}")'
+        "of_platform": f'authorizer.group("networking.k8s.io").resource("networkpolicies").namespace("{tenant.name}")'
         '.check("update").allowed()',
         "from_controller": f"({from_controller(further_kinds)})",
         **_OF_KINDS,
@@ -283,13 +280,13 @@ def validations(
         "node_pool": GKE_NODEPOOL,
         "finalizers": json.dumps(FINALIZERS),
         "priority_label": PRIORITY_LABEL,
-        "priorities_or_none": json.dumps(["", *priority_classes]),
-        "choice_of_priorities": choice(priority_classes),
+        "priorities_or_none": json.dumps(["", *tenant.priority_classes]),
+        "choice_of_priorities": choice(tenant.priority_classes),
         "fuse": fuse.DRIVER,
         "volume_fields": json.dumps(["name", *volumes]),
         "choice_of_volumes": choice(volumes),
-        "buckets": json.dumps(buckets),
-        "choice_of_buckets": choice(buckets),
+        "buckets": json.dumps(tenant.buckets),
+        "choice_of_buckets": choice(tenant.buckets),
         "all_accounts": json.dumps([*service_accounts, *pickers]),
         "pickers": json.dumps(list(pickers)),
         "choice_of_all_accounts": choice([*service_accounts, *pickers]),

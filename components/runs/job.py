@@ -85,10 +85,11 @@ def options(
 
     With a kubeconfig, its creation ends once the run has its place in its queue.
     """
-    binding = hooks(run, name)
+    title = f"{run.object_kind.lower()} {name}"
+    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
+    binding = pulumi.ResourceHookBinding.merge(explained(run, title), kueue_hook(title))
     if run.queue is not None and kubeconfig is not None:
-        kind = run.object_kind.lower()
-        order = wait_for_workload(f"{kind} {name}", run.namespace, kubeconfig, last_in_queue)
+        order = wait_for_workload(title, run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
     by_kueue = OWNED_BY_KUEUE[run.object_kind]
     return pulumi.ResourceOptions(
@@ -110,14 +111,6 @@ def outlives(run: Run) -> bool:
     stack.
     """
     return run.namespace != DEFAULT_NAMESPACE
-
-
-def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
-    """Hooks that retry until the run can be admitted, and explain why one that exists can't be created."""
-    kind = run.object_kind.lower()
-    binding = explained(run, f"{kind} {name}")
-    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
-    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind} {name}"))
 
 
 def explained(run: Run, title: str) -> pulumi.ResourceHookBinding:

@@ -16,7 +16,7 @@ from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
 from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.kube.objects import holds
-from gke_ai.manifests.workload import variables
+from gke_ai.manifests.workload import bucket_volume, variables
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.resolved import Download
 
@@ -158,14 +158,7 @@ def pod(download: Download, program: str) -> dict[str, Any]:
         "serviceAccountName": model_cache.ACCOUNT,
         "volumes": [
             {"name": "program", "configMap": {"name": program, "items": items}},
-            {
-                "name": "models",
-                "csi": {
-                    "driver": fuse.DRIVER,
-                    "readOnly": False,
-                    "volumeAttributes": {"bucketName": download.bucket, "mountOptions": fuse.MOUNT_OPTIONS},
-                },
-            },
+            bucket_volume("models", download.bucket, fuse.MOUNT_OPTIONS, read_only=False),
         ],
     }
 

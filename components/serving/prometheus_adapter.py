@@ -14,6 +14,7 @@ from gke_ai.catalog.nodes.shape import ARCH, OS
 from gke_ai.catalog.project.identities import pool_name
 from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
 from gke_ai.components.serving.adapter_parts import VIEWER, WORKLOAD_USER, AdapterParts
+from gke_ai.components.support.critical import on_nodes
 from gke_ai.components.support.identity import after_workload_pool
 
 # Namespace and names of frontend and adapter in the source document. The adapter's names are those of the Helm release
@@ -155,23 +156,14 @@ def _frontend(parts: AdapterParts) -> None:
             "run_as_user": 1000,
         },
     }
+    affinity: Any = on_nodes(
+        {"key": ARCH, "operator": "In", "values": ["arm64", "amd64"]},
+        {"key": OS, "operator": "In", "values": ["linux"]},
+    )
     pod: k8s.core.v1.PodSpecArgsDict = {
         "automount_service_account_token": True,
         "service_account_name": FRONTEND_ACCOUNT,
-        "affinity": {
-            "node_affinity": {
-                "required_during_scheduling_ignored_during_execution": {
-                    "node_selector_terms": [
-                        {
-                            "match_expressions": [
-                                {"key": ARCH, "operator": "In", "values": ["arm64", "amd64"]},
-                                {"key": OS, "operator": "In", "values": ["linux"]},
-                            ]
-                        }
-                    ]
-                }
-            }
-        },
+        "affinity": affinity,
         "containers": [container],
     }
     k8s.apps.v1.Deployment(

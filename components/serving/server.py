@@ -16,16 +16,9 @@ from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.manifests import workload
 from gke_ai.manifests.job import fuse_annotations
-from gke_ai.manifests.workload import (
-    SHARED_MEMORY_MOUNT,
-    arm_tolerations,
-    environment,
-    queue_label,
-    resources,
-    shared_memory,
-)
-from gke_ai.settings.model import GpuServer, ScratchVolume, Server
+from gke_ai.settings.model import ScratchVolume, Server
 
 PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
@@ -106,7 +99,10 @@ class ModelServer(Component, Generic[S_co]):
                 "rolling_update": {"max_surge": int(server.surge), "max_unavailable": int(not server.surge)},
             },
             "template": {
-                "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}, **cache_metadata(server)},
+                "metadata": {
+                    "labels": {**server.labels, **selector, **workload.queue_label(server)},
+                    **cache_metadata(server),
+                },
                 "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
@@ -117,7 +113,7 @@ class ModelServer(Component, Generic[S_co]):
             metadata={
                 "name": server.name,
                 "namespace": namespace,
-                "labels": {**selector, **queue_label(server)},
+                "labels": {**selector, **workload.queue_label(server)},
                 "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **FORCE},
             },
             spec=spec,
@@ -181,13 +177,6 @@ def engine_of(server: Server) -> Engine:
     return ENGINES[server.engine]
 
 
-def gpu_container(
-    server: GpuServer, variables: dict[str, str], *token_variables: str
-) -> "k8s.core.v1.ContainerArgsDict":
-    """The container of a server on GPUs, with the token and shared memory for its shards."""
-    return container_of(server, server.gpus, variables, *token_variables)
-
-
 def container_of(
     server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
 ) -> "k8s.core.v1.ContainerArgsDict":
@@ -195,9 +184,9 @@ def container_of(
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
         "image": server.image or engine_of(server).image,
-        "resources": resources(server, accelerators, server.accelerator_resource),
-        "env": environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
-        "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
+        "resources": workload.resources(server, accelerators, server.accelerator_resource),
+        "env": workload.environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
+        "volume_mounts": [workload.SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
     }
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
@@ -233,7 +222,7 @@ def pod(
         "containers": containers,
         "termination_grace_period_seconds": server.termination_grace_period_seconds,
     }
-    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if server.shares_memory else []
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [workload.shared_memory()] if server.shares_memory else []
     if server.scratch is not None:
         volumes.append(scratch_volume(server.scratch))
     volumes += cache_volumes(server)
@@ -245,7 +234,7 @@ def pod(
         spec["service_account_name"] = server.service_account
     if node_selector:
         spec["node_selector"] = node_selector
-    if tolerations := arm_tolerations(node_selector):
+    if tolerations := workload.arm_tolerations(node_selector):
         spec["tolerations"] = tolerations
     if not service_links:
         spec["enable_service_links"] = False
@@ -273,9 +262,8 @@ def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
     cached = server.cached_model
     if cached is None or cached.mount is None:
         return []
-    attributes = {"bucketName": cached.mount.bucket, "mountOptions": cached.mount_options}
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
-        {"name": CACHE_VOLUME, "csi": {"driver": fuse.DRIVER, "read_only": True, "volume_attributes": attributes}}
+        workload.bucket_volume(CACHE_VOLUME, cached.mount.bucket, cached.mount_options, read_only=True)
     ]
     if cached.section.file_cache_medium == "memory":
         size = f"{cached.file_cache_gib}Gi"

@@ -2,7 +2,7 @@
 
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.serving.server import ModelServer, gpu_container
+from gke_ai.components.serving.server import ModelServer, container_of
 from gke_ai.settings.model import Tgi
 
 # The launcher reads only HF_TOKEN, and guesses the model's configuration without it. Images before 3.0 read the other.
@@ -23,4 +23,4 @@ class TgiServer(ModelServer[Tgi]):
     """
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
-        return [gpu_container(self.server, self.server.command_line.variables, *TOKEN_VARIABLES)]
+        return [container_of(self.server, self.server.gpus, self.server.command_line.variables, *TOKEN_VARIABLES)]

@@ -2,7 +2,7 @@
 
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.serving.server import ModelServer, gpu_container
+from gke_ai.components.serving.server import ModelServer, container_of
 from gke_ai.settings.model import Vllm
 
 # GKE mounts the driver there, and the image of vLLM 0.9 and later does not look for it:
@@ -27,7 +27,7 @@ class VllmServer(ModelServer[Vllm]):
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
         server = self.server
         paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
-        container = gpu_container(server, paths, "HF_TOKEN")
+        container = container_of(server, server.gpus, paths, "HF_TOKEN")
         container["command"] = ["vllm", "serve"]
         container["args"] = [server.model_location, *server.command_line.flags, *server.arguments]
         return [container]

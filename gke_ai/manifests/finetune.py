@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from gke_ai.catalog.fabric.rdma import SETTINGS
-from gke_ai.manifests.job import (
-    Object,
-    Place,
-    fuse_mount,
-    fuse_volume,
-    job_of,
-    pod_failure_policy,
-    queued_annotations,
-    restart_policy,
-    service_of,
-)
+from gke_ai.manifests import job as jobs
 from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
@@ -30,10 +20,10 @@ fi
 """
 
 
-def job(run: FineTune, place: Place) -> Object:
+def job(run: FineTune, place: jobs.Place) -> jobs.Object:
     """The Indexed Job of a fine-tuning run."""
     spec = {
-        **pod_failure_policy(run, "Ignore"),
+        **jobs.pod_failure_policy(run, "Ignore"),
         "backoffLimit": run.allowed_failures(run.pods),
         "completions": run.pods,
         "parallelism": run.pods,
@@ -48,14 +38,14 @@ def job(run: FineTune, place: Place) -> Object:
         "name": run.object_name,
         "namespace": run.namespace,
         "labels": queue_label(run),
-        "annotations": queued_annotations(place.queued_seconds),
+        "annotations": jobs.queued_annotations(place.queued_seconds),
     }
-    return job_of(metadata, spec)
+    return jobs.job_of(metadata, spec)
 
 
-def pod(run: FineTune, place: Place) -> Object:
+def pod(run: FineTune, place: jobs.Place) -> jobs.Object:
     """Spec of the run's pods. They connect to pod 0 by its name under the headless Service."""
-    service = service_of(run)
+    service = jobs.service_of(run)
     variables = {
         "EXPERIMENT": run.experiment,
         "MODEL_NAME": run.base_model,
@@ -76,15 +66,15 @@ def pod(run: FineTune, place: Place) -> Object:
         "resources": resources(run, run.gpus_per_pod),
         "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}", bool(place.fabric.nics))],
         "env": environment(run, variables, ["HF_TOKEN"]),
-        "volumeMounts": [SHARED_MEMORY_MOUNT, fuse_mount(run.volume)],
+        "volumeMounts": [SHARED_MEMORY_MOUNT, jobs.fuse_mount(run.volume)],
     }
-    spec: Object = {
+    spec: jobs.Object = {
         "containers": [container],
-        "restartPolicy": restart_policy(run, "OnFailure"),
+        "restartPolicy": jobs.restart_policy(run, "OnFailure"),
         "serviceAccountName": run.service_account,
         "subdomain": service,
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
-        "volumes": [shared_memory(), fuse_volume(run.volume)],
+        "volumes": [shared_memory(), jobs.fuse_volume(run.volume)],
     }
     if run.priority_class:
         spec["priorityClassName"] = run.priority_class

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.manifests.job import (
-    Object,
-    Place,
-    jobset_of,
-    metadata,
-    pod_failure_policy,
-    queued_annotations,
-    template_metadata,
-    tpu_pod,
-)
+from gke_ai.manifests import job as jobs
 from gke_ai.settings.model import Multislice, TrainingRun
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
@@ -25,7 +16,7 @@ EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
 SLICE = "slice"
 
 
-def jobset(run: Multislice, place: Place) -> Object:
+def jobset(run: Multislice, place: jobs.Place) -> jobs.Object:
     """The JobSet of a Multislice run."""
     exclusive = {} if place.pool_of_slice else EXCLUSIVE
     spec = {
@@ -35,7 +26,9 @@ def jobset(run: Multislice, place: Place) -> Object:
         ]
         or [replicated_job(SLICE, run.slices, run, place)],
     }
-    return jobset_of(metadata(run, run.object_name, {**exclusive, **queued_annotations(place.queued_seconds)}), spec)
+    return jobs.jobset_of(
+        jobs.metadata(run, run.object_name, {**exclusive, **jobs.queued_annotations(place.queued_seconds)}), spec
+    )
 
 
 def ignored_failures(run: Multislice | TrainingRun) -> dict[str, Any]:
@@ -69,9 +62,11 @@ def slice_variables(jobset: str) -> list[dict[str, Any]]:
     ]
 
 
-def replicated_job(name: str, replicas: int, run: Multislice, place: Place, pool: str | None = None) -> dict[str, Any]:
+def replicated_job(
+    name: str, replicas: int, run: Multislice, place: jobs.Place, pool: str | None = None
+) -> dict[str, Any]:
     """Child Jobs of one template, with a pod on each machine of a slice. `pool` fixes the node pool."""
-    pod = tpu_pod(run, place)
+    pod = jobs.tpu_pod(run, place)
     if run.ignores_disruptions:
         pod["restartPolicy"] = "Never"
     if pool is not None:
@@ -85,11 +80,11 @@ def replicated_job(name: str, replicas: int, run: Multislice, place: Place, pool
         "replicas": replicas,
         "template": {
             "spec": {
-                **pod_failure_policy(run, "FailJob"),
+                **jobs.pod_failure_policy(run, "FailJob"),
                 "parallelism": place.hosts,
                 "completions": place.hosts,
                 "backoffLimit": 0,
-                "template": {**template_metadata(run), "spec": pod},
+                "template": {**jobs.template_metadata(run), "spec": pod},
             }
         },
     }

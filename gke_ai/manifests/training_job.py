@@ -6,18 +6,10 @@ from typing import Any
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.engines import fuse
-from gke_ai.manifests.job import (
-    Object,
-    Place,
-    jobset_of,
-    metadata,
-    pod_failure_policy,
-    priority_and_account,
-    queued_annotations,
-)
+from gke_ai.manifests import job as jobs
 from gke_ai.manifests.multislice import ignored_failures
 from gke_ai.manifests.network import annotations_of, connected
-from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
+from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, bucket_volume, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.model.training import WORKERS
 
@@ -32,7 +24,7 @@ RANKS = ("RANK", "NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-def jobset(run: TrainingRun, place: Place) -> Object:
+def jobset(run: TrainingRun, place: jobs.Place) -> jobs.Object:
     """The JobSet of a training job."""
     job = {
         **pod_failures(run),
@@ -51,19 +43,19 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
         "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
     }
-    return jobset_of(metadata(run, run.object_name, queued_annotations(place.queued_seconds)), spec)
+    return jobs.jobset_of(jobs.metadata(run, run.object_name, jobs.queued_annotations(place.queued_seconds)), spec)
 
 
 def pod_failures(run: TrainingRun) -> dict[str, Any]:
     """The pod failure policy: disruptions, and pods that saved a checkpoint because another pod was disrupted."""
-    policy = pod_failure_policy(run, "FailJob")
+    policy = jobs.pod_failure_policy(run, "FailJob")
     if run.ignores_disruptions:
         saved = {"containerName": CONTAINER, "operator": "In", "values": [checkpoints.EXIT_SAVED]}
         policy["podFailurePolicy"]["rules"].append({"action": "FailJob", "onExitCodes": saved})
     return policy
 
 
-def pod(run: TrainingRun, place: Place) -> dict[str, Any]:
+def pod(run: TrainingRun, place: jobs.Place) -> dict[str, Any]:
     """Spec of the run's pods, with the API's field names: the SDK has no types for a JobSet."""
     volumes = buckets(run)
     container: dict[str, Any] = {
@@ -83,7 +75,7 @@ def pod(run: TrainingRun, place: Place) -> dict[str, Any]:
         "restartPolicy": "Never",  # JobSet restarts all pods together
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
-        **priority_and_account(run),
+        **jobs.priority_and_account(run),
     }
     return connected(spec, place)
 
@@ -120,17 +112,12 @@ def checkpoint_variables(run: TrainingRun) -> dict[str, str]:
 def buckets(run: TrainingRun) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Each bucket as a volume of the pod, and its mount in the container."""
     mounted = [
-        bucket(f"bucket-{index}", volume.bucket, volume.mount_path, volume.mount_options, volume.read_only)
+        (f"bucket-{index}", volume.bucket, volume.mount_path, volume.mount_options, volume.read_only)
         for index, volume in enumerate(run.volumes)
     ]
-    if run.checkpoints is not None:
-        saved = run.checkpoints
-        mounted.append(bucket("checkpoints", saved.bucket, saved.mount_path, fuse.MOUNT_OPTIONS, False))
-    return mounted
-
-
-def bucket(name: str, bucket: str, path: str, options: str, read_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A bucket as a volume called `name`, and its mount at `path`."""
-    csi: dict[str, Any] = {"driver": fuse.DRIVER, "readOnly": read_only}
-    csi["volumeAttributes"] = {"bucketName": bucket, "mountOptions": options}
-    return {"name": name, "csi": csi}, {"name": name, "mountPath": path, "readOnly": read_only}
+    if (saved := run.checkpoints) is not None:
+        mounted.append(("checkpoints", saved.bucket, saved.mount_path, fuse.MOUNT_OPTIONS, False))
+    return [
+        (bucket_volume(name, bucket, options, read_only), {"name": name, "mountPath": path, "readOnly": read_only})
+        for name, bucket, path, options, read_only in mounted
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import ARM_TAINT, GKE_ACCELERATOR, NVIDIA_GPU
@@ -26,6 +27,12 @@ def arm_tolerations(node_selector: Mapping[str, str]) -> list[Any]:
 def shared_memory(size: str | None = None) -> Any:
     """The volume of /dev/shm, with the API's field names. Without a size, the container's memory limits it."""
     return {"name": "dshm", "emptyDir": {"medium": "Memory", **({"sizeLimit": size} if size else {})}}
+
+
+def bucket_volume(name: str, bucket: str, mount_options: str, read_only: bool) -> Any:
+    """A bucket as a volume, with the API's field names."""
+    attributes = {"bucketName": bucket, "mountOptions": mount_options}
+    return {"name": name, "csi": {"driver": fuse.DRIVER, "readOnly": read_only, "volumeAttributes": attributes}}
 
 
 def environment(workload: Workload, values: dict[str, str], token_variables: Sequence[str]) -> list[Any]:

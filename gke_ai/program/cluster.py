@@ -7,7 +7,7 @@ from pulumi import ResourceOptions
 
 from gke_ai.catalog.project.apis import OF_CLUSTERS
 from gke_ai.components import GkeCluster, ProjectApis
-from gke_ai.components.cluster.existing_content import check_content
+from gke_ai.components.cluster.existing_cluster import check_content
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.resolved import needs
 

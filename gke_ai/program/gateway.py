@@ -43,14 +43,8 @@ def create_gateway(
     )
     attached: list[pulumi.Resource] = [gateway]
     if are_by_model(stack.routes):
-        attached.append(
-            ModelRouter(
-                section.name,
-                in_cluster(cluster, namespaces[gateway_namespace], gateway),
-                namespace=gateway_namespace,
-                gateway=section.name,
-            )
-        )
+        after = in_cluster(cluster, namespaces[gateway_namespace], gateway)
+        attached.append(ModelRouter(section.name, after, namespace=gateway_namespace, gateway=section.name))
     for routed_to in stack.routes:
         route = routed_to.section
         behind = [components[routed.server] for routed in route.servers]

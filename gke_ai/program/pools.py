@@ -22,8 +22,7 @@ from gke_ai.components.base import Component
 from gke_ai.program.cluster import Apis, in_cluster
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import pools
-from gke_ai.settings.resolved.claims import use_nvlink
-from gke_ai.settings.resolved.needs import has_bare_metal
+from gke_ai.settings.resolved.needs import has_bare_metal, uses_nvlink
 
 
 class OfEveryPool(TypedDict):
@@ -72,10 +71,9 @@ def create_networks(stack: ResolvedStack, project: str, cluster: GkeCluster) -> 
 def create_nvlink_driver(stack: ResolvedStack, cluster: GkeCluster) -> NvlinkDriver | None:
     """NVIDIA's driver for channels of NVLink, if pods claim any."""
     # Its controller runs on the system pool, which is part of the cluster.
-    if not use_nvlink(stack.claims):
+    if not uses_nvlink(stack):
         return None
-    bare_metal = has_bare_metal(stack)
-    return NvlinkDriver("nvlink", in_cluster(cluster, cluster), bare_metal=bare_metal)
+    return NvlinkDriver("nvlink", in_cluster(cluster, cluster), bare_metal=has_bare_metal(stack))
 
 
 def create_pool(

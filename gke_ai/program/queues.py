@@ -5,20 +5,10 @@ from __future__ import annotations
 import pulumi
 from pulumi import ResourceOptions
 
+from gke_ai import components
 from gke_ai.catalog.engines.gateways import tenant_api_key
 from gke_ai.catalog.fabric.nvlink import DOMAIN
 from gke_ai.catalog.project.apis import SECRET_MANAGER
-from gke_ai.components import (
-    GkeCluster,
-    KueueStack,
-    ModelBucket,
-    NamespaceQueue,
-    NodeFlavor,
-    NvlinkDriver,
-    SecretManager,
-    Tenant,
-    WorkloadNamespace,
-)
 from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
 from gke_ai.program.cluster import Apis, in_cluster
 from gke_ai.program.configuration import Secrets
@@ -27,18 +17,18 @@ from gke_ai.settings.published import publish
 from gke_ai.settings.resolved import Queue, needs
 
 
-def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None:
+def create_kueue(stack: ResolvedStack, cluster: components.GkeCluster) -> components.KueueStack | None:
     """Kueue and JobSet with all queues, derived quotas and node labels of flavors, if the stack needs them."""
     if not stack.settings.queues and not stack.jobsets:
         return None
     queues = stack.queues
-    return KueueStack(
+    return components.KueueStack(
         "kueue",
         # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
         in_cluster(cluster, cluster),
         namespaces=stack.namespaces,
         flavors=[
-            NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
+            components.NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
             for flavor in stack.flavors
             if flavor.section.mode == "create"
         ],
@@ -68,12 +58,12 @@ def create_namespaces(
     stack: ResolvedStack,
     project: str,
     secrets: Secrets,
-    cluster: GkeCluster,
+    cluster: components.GkeCluster,
     apis: Apis,
-    kueue: KueueStack | None,
-    buckets: dict[str, ModelBucket],
-    driver: NvlinkDriver | None,
-) -> dict[str, WorkloadNamespace]:
+    kueue: components.KueueStack | None,
+    buckets: dict[str, components.ModelBucket],
+    driver: components.NvlinkDriver | None,
+) -> dict[str, components.WorkloadNamespace]:
     """The namespaces by name. Pulumi deletes them before Kueue, which releases their workloads, and before buckets."""
     token_from = secret_manager(stack.settings.hf_token_secret, project, cluster)
 
@@ -89,23 +79,27 @@ def create_namespaces(
     return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in stack.namespaces}
 
 
-def secret_manager(secret: str | None, project: str, cluster: GkeCluster) -> SecretManager | None:
+def secret_manager(secret: str | None, project: str, cluster: components.GkeCluster) -> components.SecretManager | None:
     """The secret from which GKE copies the token. Without one, this program provides the token."""
     if secret is None:
         return None
     path = secret if "/" in secret else f"projects/{project}/secrets/{secret}"
-    return SecretManager(path, project, cluster.workload_pool)
+    return components.SecretManager(path, project, cluster.workload_pool)
 
 
 def create_namespace(
-    name: str, stack: ResolvedStack, secrets: Secrets, token_from: SecretManager | None, opts: ResourceOptions
-) -> WorkloadNamespace:
+    name: str,
+    stack: ResolvedStack,
+    secrets: Secrets,
+    token_from: components.SecretManager | None,
+    opts: ResourceOptions,
+) -> components.WorkloadNamespace:
     """A namespace with what its workloads need."""
     workloads = [workload for workload in stack.workloads if workload.namespace == name]
     tenant = next((tenant for tenant in stack.settings.tenants if tenant.name == name), None)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
-    return WorkloadNamespace(
+    return components.WorkloadNamespace(
         name,
         opts,
         namespace=name,
@@ -117,7 +111,7 @@ def create_namespace(
         token_secrets=[workload.token for workload in workloads if workload.token],
         service_accounts=sorted({workload.service_account for workload in workloads} - existing),
         local_queues=[
-            NamespaceQueue(queue.name, queue.cluster_queue)
+            components.NamespaceQueue(queue.name, queue.cluster_queue)
             for queue in stack.queues.local_queues
             if queue.namespace == name and queue.mode == "create"
         ],
@@ -143,11 +137,14 @@ def pod_security(tenant: model.Tenant) -> dict[str, str]:
 
 
 def create_tenants(
-    stack: ResolvedStack, project: str, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
-) -> dict[str, Tenant]:
+    stack: ResolvedStack,
+    project: str,
+    cluster: components.GkeCluster,
+    namespaces: dict[str, components.WorkloadNamespace],
+) -> dict[str, components.Tenant]:
     """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
-        space.section.name: Tenant(
+        space.section.name: components.Tenant(
             space.section.name,
             space.section.model_copy(
                 update={"priority_classes": list(space.priority_classes), "buckets": list(space.buckets)}

@@ -8,25 +8,14 @@ from typing import TypedDict
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai import components
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
-from gke_ai.components import (
-    GkeCluster,
-    JetStreamServer,
-    KueueStack,
-    MetricsAdapter,
-    ServerAutoscaling,
-    SystemMonitoring,
-    TgiServer,
-    VllmServer,
-    VllmTpuServer,
-    WorkloadNamespace,
-)
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.program.cluster import in_cluster
 from gke_ai.program.prerequisites import Prerequisites
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import serving
-from gke_ai.settings.resolved import Placed, monitoring, needs
+from gke_ai.settings.resolved import Placed, needs
 
 
 class OfEveryServer(TypedDict):
@@ -38,7 +27,7 @@ class OfEveryServer(TypedDict):
 
 
 def create_servers(
-    stack: ResolvedStack, cluster: GkeCluster, prerequisites: Prerequisites
+    stack: ResolvedStack, cluster: components.GkeCluster, prerequisites: Prerequisites
 ) -> list[ModelServer[model.Server]]:
     """The model servers, in the order of the settings."""
     return [
@@ -48,7 +37,7 @@ def create_servers(
 
 
 def create_server(
-    placed: Placed[model.AnyServer], stack: ResolvedStack, cluster: GkeCluster, opts: pulumi.ResourceOptions
+    placed: Placed[model.AnyServer], stack: ResolvedStack, cluster: components.GkeCluster, opts: pulumi.ResourceOptions
 ) -> ModelServer[model.Server]:
     """The component of a server's engine, with the nodes that the server runs on."""
     server, opts = with_storage_class(placed, opts)
@@ -60,14 +49,14 @@ def create_server(
     }
     match server:
         case serving.Vllm():
-            return VllmServer(name, server, opts, **shared, api_key=key)
+            return components.VllmServer(name, server, opts, **shared, api_key=key)
         case serving.VllmTpu():
             devices = server.shards(placed.nodes)
-            return VllmTpuServer(name, server, opts, **shared, api_key=key, chips=chips, devices=devices)
+            return components.VllmTpuServer(name, server, opts, **shared, api_key=key, chips=chips, devices=devices)
         case serving.Tgi():
-            return TgiServer(name, server, opts, **shared, api_key=key)
+            return components.TgiServer(name, server, opts, **shared, api_key=key)
         case serving.JetStream():  # requires no key: no gateway can be in front of it
-            return JetStreamServer(name, server, opts, **shared, chips=chips)
+            return components.JetStreamServer(name, server, opts, **shared, chips=chips)
 
 
 def is_awaited(name: str, stack: ResolvedStack) -> bool:
@@ -107,15 +96,15 @@ def with_storage_class(
 def create_autoscaling(
     stack: ResolvedStack,
     project: str,
-    cluster: GkeCluster,
-    namespaces: dict[str, WorkloadNamespace],
+    cluster: components.GkeCluster,
+    namespaces: dict[str, components.WorkloadNamespace],
     servers: list[ModelServer[model.Server]],
 ) -> None:
     """The metrics adapter and the autoscalers, if the stack has any."""
     if not stack.scaled:
         return
     # Deleted before any namespace: without a server, an API of the adapter blocks the deletion of namespaces.
-    adapter = MetricsAdapter(
+    adapter = components.MetricsAdapter(
         "metrics-adapter",
         in_cluster(cluster, cluster, *namespaces.values()),
         adapter=stack.scaled[0].section.adapter,  # all autoscalers share the cluster's only adapter
@@ -128,7 +117,7 @@ def create_autoscaling(
     for scaled in stack.scaled:
         autoscaler = scaled.section
         targets = [server for server in servers if server.server.name == autoscaler.server]
-        ServerAutoscaling(
+        components.ServerAutoscaling(
             autoscaler.name,
             autoscaler.model_copy(update={"deployment": scaled.target}),
             in_cluster(cluster, adapter, *targets),
@@ -141,14 +130,14 @@ def create_autoscaling(
 def create_monitoring(
     stack: ResolvedStack,
     project: str,
-    cluster: GkeCluster,
-    kueue: KueueStack | None,
+    cluster: components.GkeCluster,
+    kueue: components.KueueStack | None,
     servers: list[ModelServer[model.Server]],
-) -> SystemMonitoring | None:
+) -> components.SystemMonitoring | None:
     """Dashboards and alerts, if the stack has them."""
     if stack.settings.monitoring is None:
         return None
-    return SystemMonitoring(
+    return components.SystemMonitoring(
         "monitoring",
         stack.settings.monitoring,
         # Created after everything that it monitors and deleted before it, so neither raises an alert.
@@ -156,10 +145,10 @@ def create_monitoring(
         project=project,
         cluster=stack.cluster.name,
         queues=bool(stack.cluster_queues) and stack.queues.kueue == "install",
-        servers=monitoring.monitored_servers(stack),
-        job_namespaces=monitoring.job_namespaces(stack),
+        servers=needs.monitored_servers(stack),
+        job_namespaces=needs.job_namespaces(stack),
         jobsets=bool(stack.jobsets),
-        accelerators=monitoring.has_accelerators(stack),
+        accelerators=needs.has_accelerators(stack),
         tpus=needs.has_tpus(stack),
         tenants=[space.section.name for space in stack.spaces],
     )

@@ -15,9 +15,8 @@ from gke_ai.settings.problems import BadConfiguration, Problem
 from gke_ai.settings.reading import read, with_project
 from gke_ai.settings.resolved import ResolvedStack, needs
 from gke_ai.settings.rules import check
-from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
 from gke_ai.settings.rules.provider import project_problems, region_problems
-from gke_ai.settings.rules.token import token_problems
+from gke_ai.settings.rules.secrets import api_key_problems, missing_api_key, token_problems
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
 
 __all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
@@ -41,8 +40,7 @@ def load(
         project: The id of the Google Cloud project. It replaces `{project}` in any text.
         token_given: Whether a Hugging Face token is set. The token itself is never passed to this package.
         region: The provider's default region.
-        token_problems: Problems of the token and of the API key, by `token` and `api_key` in
-            `gke_ai.settings.rules`.
+        token_problems: Problems of the token and of the API key, by `gke_ai.settings.rules.secrets`.
         api_key_given: Whether an API key of the gateway is set.
         folder: The folder of the files that sections name. Default: the current one, which is the program's project.
     """

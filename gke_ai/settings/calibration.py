@@ -207,13 +207,7 @@ class Calibration(Figures):
 
     def merged(self, newer: Calibration) -> Calibration:
         """Merges in a later measurement. Its figures replace older ones; all others stay."""
-        return Calibration(
-            nodes=_newest(self.nodes, newer.nodes),
-            durations=_newest(self.durations, newer.durations),
-            spot=_newest(self.spot, newer.spot),
-            spot_prices=_newest(self.spot_prices, newer.spot_prices),
-            windows=_newest(self.windows, newer.windows),
-        )
+        return Calibration(**{name: _newest(entries, getattr(newer, name)) for name, entries in self})
 
     def written(self) -> str:
         """The text of the file, in a stable order."""

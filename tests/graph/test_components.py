@@ -30,7 +30,7 @@ from gke_ai.components import (
     WorkloadNamespace,
     every_component,
 )
-from gke_ai.components.runs.job import hooks
+from gke_ai.components.runs.job import explained
 from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support import cluster_client
@@ -553,7 +553,7 @@ def test_a_run_that_exists_already_is_named_with_the_command_that_deletes_it(
     monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     run = model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed})
-    hooks(run, "x")
+    explained(run, "x")
     explain = bound[0]
     assert explain(failed("forbidden")) is False
     assert messages == []

@@ -187,7 +187,7 @@ def run(
     config: dict[str, Any], content: Content | None, monkeypatch: pytest.MonkeyPatch, preview: bool = True
 ) -> Record:
     """The record of the program in a cluster with this content."""
-    monkeypatch.setattr("gke_ai.components.cluster.existing_content.connection", lambda _: Connection(content))
+    monkeypatch.setattr("gke_ai.components.cluster.existing_cluster.connection", lambda _: Connection(content))
     return run_program(config, preview, monkeypatch)
 
 

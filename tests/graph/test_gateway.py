@@ -13,7 +13,7 @@ from gke_ai.components import InferencePool, TgiServer, VllmServer
 from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.components.serving import readiness
 from gke_ai.settings.resolved import needs
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from tests.support.examples import gateway_example, of_tenants
 from tests.support.recorder import (
     GATEWAY_ADDRESS,

@@ -19,7 +19,7 @@ from gke_ai.components.support.polling import Pauses
 from gke_ai.ops.status.downloads import download_rows
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.resolved import Download
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from programs import fill_bucket, hugging_face
 from tests.support.examples import cache_example, container_of, pod_of
 from tests.support.recorder import PROJECT, TOKEN, Record, load_stack, run_program, shared_record, strings

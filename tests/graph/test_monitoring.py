@@ -23,7 +23,7 @@ from gke_ai.catalog.engines import dashboards
 from gke_ai.catalog.engines.dashboards import MonitoredServer
 from gke_ai.components.monitoring import SystemMonitoring, all_charts
 from gke_ai.settings import load
-from gke_ai.settings.resolved import monitoring
+from gke_ai.settings.resolved import needs
 from tests.support.prometheus import Prometheus, Series, running
 from tests.support.recorder import PROJECT, Record, configuration, construct, record, run_program
 from tests.support.recorder import Cloud as Mocks
@@ -461,7 +461,7 @@ def test_an_existing_cluster_that_collects_nothing_is_refused(monkeypatch: pytes
 # ----------------------------------------------------------------------------------------------- what there is to watch
 def monitored_servers(path: str, **sections: Any) -> list[MonitoredServer]:
     values = {key.removeprefix("gke-ai:"): value for key, value in configuration(path).items() if key[:3] == "gke"}
-    return monitoring.monitored_servers(load(values | sections, PROJECT))
+    return needs.monitored_servers(load(values | sections, PROJECT))
 
 
 def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
@@ -492,7 +492,7 @@ def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
     }
     cluster = {"name": "ai", "mode": "existing", "location": "us-west4"}
     stack = load({"cluster": cluster, "autoscaling": [scaler]}, PROJECT)
-    assert monitoring.monitored_servers(stack) == [MonitoredServer("serve", "maxengine-server", "jetstream")]
+    assert needs.monitored_servers(stack) == [MonitoredServer("serve", "maxengine-server", "jetstream")]
 
 
 def test_a_server_scaled_to_zero_raises_no_alert() -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
 from gke_ai.components.runs import job
-from gke_ai.components.runs.job import hooks
+from gke_ai.components.runs.job import explained
 from gke_ai.settings import ResolvedStack, load, model
 from gke_ai.settings.model import Multislice, TpuBatch
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, Record, construct, failed, record, run_program
 
@@ -195,8 +195,7 @@ def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monke
     bound: list[Callable[[pulumi.ErrorHookArgs], Any]] = []
     monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
-    monkeypatch.setattr(pulumi.ResourceHookBinding, "merge", lambda *_: None)
-    hooks(run, "x")
+    explained(run, "x")
     assert bound[0](failed(error)) is False
     assert bound[0](failed("forbidden")) is False
     (text,) = messages

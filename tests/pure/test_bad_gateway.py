@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from gke_ai.settings import BadConfiguration, load
-from gke_ai.settings.rules.api_key import api_key_problems
+from gke_ai.settings.rules.secrets import api_key_problems
 from tests.support.mistakes import PROJECT, Configuration, base, problems_of
 
 KEY = "0123456789abcdef"

@@ -29,7 +29,7 @@ NAMES = {
 
 # Rules that need another input than a configuration, or tables of their own: measured memory, tokens, dates.
 ELSEWHERE = {
-    "gpu_workloads.pools_can_serve",
+    "workloads.pools_can_serve",
     *(
         "autoscaling.names_are_unique",
         "gateway.routes_match_their_models",

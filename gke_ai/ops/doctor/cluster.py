@@ -16,8 +16,7 @@ from gke_ai.kube.existing import refusals
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from gke_ai.settings.resolved.internet import external_hosts
-from gke_ai.settings.resolved.needs import cluster_features, of_cluster, reads_registry
+from gke_ai.settings.resolved.needs import cluster_features, external_hosts, of_cluster, reads_registry
 from gke_ai.terminal import Stop
 
 DEFAULT_NETWORK = "default"

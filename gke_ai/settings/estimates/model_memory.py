@@ -11,19 +11,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gke_ai.catalog.engines import vllm, vllm_memory
+from gke_ai.catalog.engines import model_memory, vllm, vllm_memory
 from gke_ai.catalog.engines.engine import ENGINES, MemoryUse
 from gke_ai.catalog.engines.model import Model
 from gke_ai.catalog.engines.model_cache import release_of
-from gke_ai.catalog.engines.model_memory import (
-    adapters_bytes,
-    experts_divide,
-    kv_cache_bytes,
-    longest_sequence,
-    quantized_bytes,
-    shards_that_divide,
-    weights_bytes,
-)
 from gke_ai.catalog.engines.models import find_model
 from gke_ai.catalog.engines.vllm_memory import Part, Run
 from gke_ai.catalog.machines.gpus import GPU_TYPES
@@ -142,18 +133,18 @@ class Load:
     @property
     def shares_heads(self) -> bool:
         """Whether the accelerators can share the heads evenly."""
-        return self.shards in shards_that_divide(self.model, split_kv_heads=not self.use.copies_kv_heads)
+        return self.shards in model_memory.shards_that_divide(self.model, split_kv_heads=not self.use.copies_kv_heads)
 
     @property
     def shares_experts(self) -> bool:
         """Whether the accelerators can share each expert evenly."""
-        return self.expert_parallel or experts_divide(self.model, self.gpus)
+        return self.expert_parallel or model_memory.experts_divide(self.model, self.gpus)
 
     def need(self, place: Place) -> Need:
         """Memory that each accelerator needs."""
         load = self._as_loaded_on(place)
         shards, in_flight = load._kv_shards, load._in_flight(place)
-        cache = kv_cache_bytes(load.model, load.tokens, shards, load.kv_bytes, in_flight) * load.sequences
+        cache = model_memory.kv_cache_bytes(load.model, load.tokens, shards, load.kv_bytes, in_flight) * load.sequences
         return Need(tuple(part for part in load._parts(place) if part.likely), cache)
 
     def available(self, place: Place) -> float:
@@ -177,7 +168,7 @@ class Load:
         need, load = self.need(place), self._as_loaded_on(place)
         taken = (need.likely if likely else need.least) - need.kv_cache
         room = (int(self.available(place)) - taken) // self.sequences
-        return longest_sequence(load.model, room, load._kv_shards, load.kv_bytes, load._in_flight(place))
+        return model_memory.longest_sequence(load.model, room, load._kv_shards, load.kv_bytes, load._in_flight(place))
 
     def on(self, gpus: int) -> Load:
         """The same model on another number of accelerators."""
@@ -189,16 +180,16 @@ class Load:
         capability = gpu.compute_capability if gpu else _HOPPER
         seen = self.model.loaded_gib_on_hopper if capability == _HOPPER else None
         seen = None if self.bytes_per_parameter is not None else seen or self.model.loaded_gib
-        least = weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks)
+        least = model_memory.weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks)
         if self.run is None:
             yield Part("weights", least, least)
         else:
-            likely = weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks, seen)
+            likely = model_memory.weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks, seen)
             if not self.run.images and vllm_memory.takes_images(self.model):
                 least = max(least - round(vllm_memory.ENCODER_WEIGHTS_GIB * GI), 0)
             rope = vllm_memory.rope_bytes(self.model)
             yield Part("weights", least + rope, round(likely * (1 + vllm_memory.ROUNDING)) + rope)
-        adapters = adapters_bytes(self.model, self.shards, self.adapter_slots, self.adapter_rank)
+        adapters = model_memory.adapters_bytes(self.model, self.shards, self.adapter_slots, self.adapter_rank)
         yield Part(f"{self.adapter_slots} adapters", adapters, adapters)
         yield Part("activations", self.use.margin, self.use.margin)
         if self.run is not None:
@@ -337,7 +328,7 @@ def _is_number(text: str) -> bool:
 def _quantized(server: Server, use: MemoryUse) -> float | Unchecked | None:
     if server.quantization is None:
         return None
-    size = quantized_bytes(server.quantization, use.bytes_per_parameter)
+    size = model_memory.quantized_bytes(server.quantization, use.bytes_per_parameter)
     if size is None:
         reason = f"{server.quantization} does not say how many bits a weight has"
         remedy = f"Set bytesPerParameter in {server.at('modelShape')}"

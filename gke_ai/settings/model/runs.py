@@ -135,10 +135,6 @@ class FineTune(GpuRun):
         return self.service or self.name
 
     @property
-    def images(self) -> list[str]:
-        return [self.image]
-
-    @property
     def set_variables(self) -> Mapping[str, str]:
         return {
             "EXPERIMENT": "experiment",
@@ -229,10 +225,6 @@ class TpuRun(TpuWorkload):
     @property
     def bucket_volume(self) -> FuseVolume | None:
         return self.volume
-
-    @property
-    def images(self) -> list[str]:
-        return [self.image]
 
     @property
     def is_privileged(self) -> bool:

@@ -186,10 +186,6 @@ class TrainingRun(GpuRun):
         return Resources(cpu=self.sidecar_cpu, memory=self.sidecar_memory_limit or usual)
 
     @property
-    def images(self) -> list[str]:
-        return [self.image]
-
-    @property
     def has_named_service(self) -> bool:
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -82,6 +82,9 @@ class Workload(Section):
     pods_key: ClassVar[str] = "pool"
     pools_key: ClassVar[str] = "pool"
 
+    if TYPE_CHECKING:  # a key of its kinds, each with a default of its own
+        image: str | None
+
     name: DnsLabel
     """Name of the workload."""
     namespace: DnsLabel = "llm"
@@ -136,7 +139,7 @@ class Workload(Section):
     @property
     def images(self) -> list[str]:
         """Container images of the pods."""
-        return []
+        return [self.image] if self.image else []
 
     @property
     def further_request(self) -> Mapping[str, str]:

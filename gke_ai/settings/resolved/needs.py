@@ -1,9 +1,13 @@
-"""What a stack needs of its project and its cluster as a whole."""
+"""What a stack needs of its project, its cluster, the Internet and monitoring as a whole."""
 
 from __future__ import annotations
 
 import re
 
+from gke_ai.catalog.engines.dashboards import MonitoredServer
+from gke_ai.catalog.engines.model_cache import FILL_IMAGE, HUB
+from gke_ai.catalog.fabric.nvlink import DOMAIN
+from gke_ai.catalog.fabric.nvlink import IMAGE as NVLINK_IMAGE
 from gke_ai.catalog.kueue.configuration import FRAMEWORKS, Demand
 from gke_ai.catalog.kueue.existing import Expected, Named, NamedFlavor, NamedPriority, NamedQueue
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
@@ -13,6 +17,7 @@ from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU, node_labels
 from gke_ai.catalog.project import apis as google
 from gke_ai.catalog.project.cluster_features import ClusterFeatures
+from gke_ai.catalog.project.registries import is_googles, registry_of
 from gke_ai.settings.model import Server, Workload
 from gke_ai.settings.resolved.queues import ResourceFlavor
 from gke_ai.settings.resolved.stack import ResolvedStack
@@ -213,3 +218,59 @@ def has_tpus(stack: ResolvedStack) -> bool:
     """Whether the stack has TPUs."""
     flavors = any(flavor.tpu is not None for flavor in stack.queues.flavors)
     return flavors or bool(stack.settings.tpu_pools or stack.tpu_workloads)
+
+
+def uses_nvlink(stack: ResolvedStack) -> bool:
+    """Whether pods claim channels, so that the cluster needs NVIDIA's driver for them."""
+    return any(DOMAIN in names for names in stack.claims.values())
+
+
+def external_hosts(stack: ResolvedStack) -> dict[str, str]:
+    """Each host with the first controller, workload or download that needs it.
+
+    Google's registries are not among them: nodes without external IP addresses reach them by Private Google Access.
+    """
+    controllers = ["Kueue"] if stack.settings.queues else ["JobSet"] if stack.jobsets else []
+    if any(autoscaler.adapter == "prometheus" for autoscaler in stack.settings.autoscaling):
+        controllers.append("metrics adapter")
+    if stack.settings.gateway:
+        controllers.append("endpoint picker")
+    hosts = [("registry.k8s.io", controller) for controller in controllers]
+    if uses_nvlink(stack):
+        hosts.append((registry_of(NVLINK_IMAGE), "NVIDIA's DRA driver"))
+    for workload in stack.workloads:
+        hosts += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
+        if workload.token is not None:
+            hosts.append((HUB, workload.name))
+    for download in stack.downloads:
+        hosts += [(registry_of(FILL_IMAGE), download.name), (HUB, download.name)]
+    first_users: dict[str, str] = {}
+    for host, user in hosts:
+        first_users.setdefault(host, user)
+    return first_users
+
+
+def monitored_servers(stack: ResolvedStack) -> list[MonitoredServer]:
+    """Deployments of servers that need a ready replica, including existing ones that the stack autoscales."""
+    read = {scaled.server.section.name for scaled in stack.scaled if scaled.server and scaled.reads_server}
+    own = [
+        MonitoredServer(
+            server.namespace, server.name, server.engine if server.pod_monitoring or server.name in read else None
+        )
+        for server in stack.settings.serving
+        if server.replicas
+    ]
+    targets = [scaled.target for scaled in stack.scaled if scaled.section.deployment and scaled.target]
+    return [*own, *(MonitoredServer(target.namespace, target.name, target.engine) for target in targets)]
+
+
+def job_namespaces(stack: ResolvedStack) -> list[str]:
+    """Namespaces with Jobs: those of the stack's runs, and those to which others submit."""
+    submitted = {local_queue.namespace for local_queue in stack.queues.local_queues}
+    own = {run.namespace for run in stack.runs} | {tenant.name for tenant in stack.settings.tenants}
+    return [namespace for namespace in stack.namespaces if namespace in own | submitted]
+
+
+def has_accelerators(stack: ResolvedStack) -> bool:
+    """Whether the stack has GPUs or TPUs."""
+    return bool(stack.pools or stack.settings.compute_classes or stack.workloads)

@@ -6,36 +6,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard, TypeVar
 
+from gke_ai.settings import model
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import (
-    AnyServer,
-    BucketMount,
-    Cluster,
-    FineTune,
-    GpuServer,
-    GpuWorkload,
-    Multislice,
-    Pool,
-    Queues,
-    Run,
-    Settings,
-    TpuBatch,
-    TpuWorkload,
-    TrainingRun,
-    Unresolved,
-    Workload,
-)
 from gke_ai.settings.resolved.autoscaling import ScaledServer
-from gke_ai.settings.resolved.buckets import BucketGrants, granted
-from gke_ai.settings.resolved.claims import claims_of
+from gke_ai.settings.resolved.buckets import BucketGrants, Download, downloads_of, granted
 from gke_ai.settings.resolved.gateway import Routed, routes_of
-from gke_ai.settings.resolved.model_cache import Download, downloads_of
 from gke_ai.settings.resolved.pools import NodePool, with_networks
 from gke_ai.settings.resolved.queues import Queue, ResourceFlavor, flavors_of, priority_of, queues_of
 from gke_ai.settings.resolved.tenants import Space, space_of
 from gke_ai.settings.resolved.workloads import Placed
 
-AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
+AnyWorkload = TypeVar("AnyWorkload", bound=model.Workload)
 # Every cluster has this namespace.
 DEFAULT_NAMESPACE = "default"
 
@@ -47,25 +28,25 @@ class ResolvedStack:
     A rule or a component names the items that it takes: sections of the configuration, or items of this class.
     """
 
-    settings: Settings
+    settings: model.Settings
     """The sections, as written."""
     measured: Calibration = field(default_factory=Calibration)
     """Figures of the calibration file; empty if the configuration names no file."""
-    unresolved: Unresolved = field(default_factory=Unresolved)
+    unresolved: model.Unresolved = field(default_factory=model.Unresolved)
     """Sections and keys that could not be parsed or resolved. Empty in every stack that `load` returns."""
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> model.Cluster:
         """The section of the cluster."""
         return self.settings.cluster
 
     @cached_property
-    def queues(self) -> Queues:
+    def queues(self) -> model.Queues:
         """The section of queues; an empty one if the stack has none."""
-        return self.settings.queues or Queues()
+        return self.settings.queues or model.Queues()
 
     @cached_property
-    def pools(self) -> list[Pool]:
+    def pools(self) -> list[model.Pool]:
         """Sections of all node pools: GPU pools, then TPU pools, with the RDMA network that runs need."""
         return with_networks(self.settings.pools, self.settings.training, self.settings.compute_classes)
 
@@ -101,44 +82,44 @@ class ResolvedStack:
 
     # ----------------------------------------------------------------------------------------------------- workloads
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[model.Run]:
         """All training runs and batch Jobs, in the order in which they are created."""
         return [*self.settings.training, *self.settings.batch]
 
     @cached_property
-    def workloads(self) -> list[Workload]:
+    def workloads(self) -> list[model.Workload]:
         """All servers, training runs and batch Jobs, in the order of the configuration."""
         return [*self.settings.serving, *self.runs]
 
     @cached_property
-    def servers(self) -> list[Placed[AnyServer]]:
+    def servers(self) -> list[Placed[model.AnyServer]]:
         """The model servers with their nodes, queues and priorities."""
         return [self._place(server) for server in self.settings.serving]
 
     @cached_property
-    def placed_runs(self) -> list[Placed[Run]]:
+    def placed_runs(self) -> list[Placed[model.Run]]:
         """All runs with their nodes, queues and priorities."""
         return [self._place(run) for run in self.runs]
 
     @cached_property
-    def placed(self) -> list[Placed[Workload]]:
+    def placed(self) -> list[Placed[model.Workload]]:
         """All workloads with their nodes, queues and priorities."""
         return [*self.servers, *self.placed_runs]
 
     @cached_property
-    def gpu_workloads(self) -> list[Placed[GpuServer | FineTune | TrainingRun]]:
+    def gpu_workloads(self) -> list[Placed[model.GpuServer | model.FineTune | model.TrainingRun]]:
         """Workloads that run on GPUs."""
         return [workload for workload in self.placed if _on_gpus(workload)]
 
     @cached_property
-    def tpu_workloads(self) -> list[Placed[TpuWorkload]]:
+    def tpu_workloads(self) -> list[Placed[model.TpuWorkload]]:
         """Workloads that run on TPUs."""
         return [workload for workload in self.placed if _on_tpus(workload)]
 
     @cached_property
-    def tpu_runs(self) -> list[Placed[Multislice | TpuBatch]]:
+    def tpu_runs(self) -> list[Placed[model.Multislice | model.TpuBatch]]:
         """Multislice runs and batch Jobs."""
-        return [*self.of(Multislice), *self.of(TpuBatch)]
+        return [*self.of(model.Multislice), *self.of(model.TpuBatch)]
 
     def of(self, kind: type[AnyWorkload]) -> list[Placed[AnyWorkload]]:
         """The workloads of a kind."""
@@ -158,12 +139,12 @@ class ResolvedStack:
         )
 
     @cached_property
-    def jobsets(self) -> list[Run]:
+    def jobsets(self) -> list[model.Run]:
         """Sections of the runs that are JobSets."""
         return [run for run in self.runs if run.object_kind == "JobSet"]
 
     @cached_property
-    def bucket_mounts(self) -> list[tuple[Run, BucketMount]]:
+    def bucket_mounts(self) -> list[tuple[model.Run, model.BucketMount]]:
         """Runs with each bucket that they mount."""
         return [(run, mount) for run in self.runs for mount in run.bucket_mounts]
 
@@ -187,13 +168,13 @@ class ResolvedStack:
         return routes_of(self.settings.gateway, self.settings.serving)
 
     @cached_property
-    def gateway_servers(self) -> list[AnyServer]:
+    def gateway_servers(self) -> list[model.AnyServer]:
         """The servers behind the gateway, in the order of the configuration."""
         named = {routed.server for route in self.routes for routed in route.section.servers}
         return [server for server in self.settings.serving if server.name in named]
 
     @cached_property
-    def keyed_servers(self) -> list[AnyServer]:
+    def keyed_servers(self) -> list[model.AnyServer]:
         """The servers that require an API key from their clients."""
         gateway = self.settings.gateway
         return self.gateway_servers if gateway is not None and gateway.api_key else []
@@ -228,8 +209,14 @@ class ResolvedStack:
 
     @cached_property
     def claims(self) -> dict[str, tuple[str, ...]]:
-        """The templates by which pods claim devices of their nodes, by namespace."""
-        return claims_of(self.namespaces, self.placed, self.cluster_queues, self.queues.local_queues)
+        """The templates by which pods claim devices, by namespace: of its runs, and of nodes of its queues."""
+        names: dict[str, set[str]] = {namespace: set() for namespace in self.namespaces}
+        for workload in self.placed:
+            names[workload.section.namespace].update(workload.fabric.claims)
+        by_queue = {queue.section.name: queue.claims for queue in self.cluster_queues}
+        for queue in self.queues.local_queues:
+            names[queue.namespace] |= by_queue.get(queue.cluster_queue, set())
+        return {namespace: tuple(sorted(claims)) for namespace, claims in names.items()}
 
     @cached_property
     def granted_buckets(self) -> list[BucketGrants]:
@@ -245,13 +232,13 @@ class ResolvedStack:
         ]
 
 
-def _is_of(placed: Placed[Workload], kind: type[AnyWorkload]) -> TypeGuard[Placed[AnyWorkload]]:
+def _is_of(placed: Placed[model.Workload], kind: type[AnyWorkload]) -> TypeGuard[Placed[AnyWorkload]]:
     return isinstance(placed.section, kind)
 
 
-def _on_gpus(placed: Placed[Workload]) -> TypeGuard[Placed[GpuServer | FineTune | TrainingRun]]:
-    return isinstance(placed.section, GpuWorkload)
+def _on_gpus(placed: Placed[model.Workload]) -> TypeGuard[Placed[model.GpuServer | model.FineTune | model.TrainingRun]]:
+    return isinstance(placed.section, model.GpuWorkload)
 
 
-def _on_tpus(placed: Placed[Workload]) -> TypeGuard[Placed[TpuWorkload]]:
-    return isinstance(placed.section, TpuWorkload)
+def _on_tpus(placed: Placed[model.Workload]) -> TypeGuard[Placed[model.TpuWorkload]]:
+    return isinstance(placed.section, model.TpuWorkload)

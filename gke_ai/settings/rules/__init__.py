@@ -14,46 +14,39 @@ from gke_ai.settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unr
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import (
-    api_key,
     autoscaling,
     buckets,
     cluster,
     cohorts,
     compute_classes,
     existing_kueue,
+    fabric,
     fit,
-    flavors,
     gateway,
-    gpu_workloads,
-    gpudirect,
-    lora,
     maintenance,
-    model_cache,
     model_memory,
     monitoring,
     network,
     nvlink,
     pools,
     queues,
-    rdma,
+    runs,
+    secrets,
     serving,
     tenants,
-    token,
     topology,
     tpu_pools,
-    tpu_workloads,
-    training_jobs,
-    versions,
+    weights,
     workloads,
 )
 from gke_ai.settings.rules.common import Rule
 
 # In the order in which their problems are found. `check` sorts them by section.
 MODULES = (
-    *(token, cluster, maintenance, network, buckets),
-    *(pools, nvlink, tpu_pools, flavors, queues, existing_kueue, cohorts, versions, compute_classes),
-    *(workloads, gpu_workloads, tpu_workloads, training_jobs, topology, gpudirect, rdma),
-    *(serving, model_cache, lora, fit, model_memory, autoscaling, gateway, api_key, tenants, monitoring),
+    *(secrets, cluster, maintenance, network, buckets),
+    *(pools, nvlink, tpu_pools, queues, existing_kueue, cohorts, compute_classes),
+    *(workloads, runs, topology, fabric),
+    *(serving, weights, fit, model_memory, autoscaling, gateway, tenants, monitoring),
 )
 RULES = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
 

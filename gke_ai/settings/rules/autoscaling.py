@@ -6,17 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 
+from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.metrics import (
-    PROMETHEUS,
-    SYSTEM_SCRAPE_SECONDS,
-    TOLERANCE,
-    TPU_MEMORY,
-    WHOLE_REQUESTS,
-    Range,
-    in_bytes,
-    replicas,
-)
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings.model import Autoscaler, JetStream, ScaledMetric
@@ -130,12 +121,9 @@ def one_adapter_serves_all(stack: ResolvedStack) -> Iterator[Problem]:
     for autoscaler in stack.settings.autoscaling[1:]:
         first = stack.settings.autoscaling[0]
         if autoscaler.adapter != first.adapter:
-            yield Problem(
-                autoscaler.at("adapter"),
-                f"autoscaler {first.name} uses adapter {first.adapter}, and both adapters register "
-                "external.metrics.k8s.io. The second adapter could not be created",
-                f"Write adapter: {first.adapter}, or change the others",
-            )
+            cause = f"autoscaler {first.name} uses adapter {first.adapter}, and both adapters register "
+            cause += "external.metrics.k8s.io. The second adapter could not be created"
+            yield Problem(autoscaler.at("adapter"), cause, f"Write adapter: {first.adapter}, or change the others")
             return
 
 
@@ -153,17 +141,15 @@ def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
             continue
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = scaler.reads_tpu_memory
-        if tpus or autoscaler.adapter == PROMETHEUS:
+        if tpus or autoscaler.adapter == metrics.PROMETHEUS:
             jetstreams = (placed.section for placed in stack.of(JetStream))
             here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
-            yield Problem(
-                autoscaler.at("server" if autoscaler.server else "deployment.namespace"),
-                f"{other} and {target.name} are both in namespace {target.namespace}, and the adapter selects metrics "
-                "by namespace. The load of one would scale the other",
-                "Move one of them to another namespace",
-            )
+            cause = f"{other} and {target.name} are both in namespace {target.namespace}, and the adapter selects "
+            cause += "metrics by namespace. The load of one would scale the other"
+            remedy = "Move one of them to another namespace"
+            yield Problem(autoscaler.at("server" if autoscaler.server else "deployment.namespace"), cause, remedy)
 
 
 @needs("gke-ai:serving")
@@ -189,9 +175,8 @@ def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
     if autoscaler.min_replicas > autoscaler.max_replicas:
         cause = f"minReplicas is {autoscaler.min_replicas}, and maxReplicas is only {autoscaler.max_replicas}. "
         cause += "Kubernetes would refuse the autoscaler"
-        yield Problem(
-            autoscaler.at("minReplicas"), cause, f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
-        )
+        remedy = f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
+        yield Problem(autoscaler.at("minReplicas"), cause, remedy)
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -208,12 +193,10 @@ def pools_hold_max_replicas(stack: ResolvedStack) -> Iterator[Problem]:
             nodes = sum(nodes for _, nodes in pools)
             whole = all(pool.accelerators_per_node == count for pool, _ in pools)
             need = "a whole node" if whole else f"{count} of a node's {pools[0][0].accelerators_per_node} accelerators"
-            yield Problem(
-                autoscaler.at("maxReplicas"),
-                f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
-                f"{need}. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay pending",
-                f"Write {room}, or make the pool larger",
-            )
+            cause = f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
+            cause += f"{need}. {autoscaler.max_replicas - room} of {autoscaler.max_replicas} replicas would stay "
+            cause += "pending"
+            yield Problem(autoscaler.at("maxReplicas"), cause, f"Write {room}, or make the pool larger")
 
 
 @needs("gke-ai:serving")
@@ -244,15 +227,14 @@ def tpu_metrics_can_be_collected(stack: ResolvedStack) -> Iterator[Problem]:
             cause = "tpuMemory needs an object in kube-system, and Autopilot refuses objects there"
             remedy = "Use prefillBacklog or slotsUsed"
             yield Problem(autoscaler.at("metrics"), f"{cause}. The deployment would fail", remedy)
-        elif autoscaler.scrape_interval_seconds < SYSTEM_SCRAPE_SECONDS and all(
-            metric.metric == TPU_MEMORY for metric in autoscaler.metrics
+        elif autoscaler.scrape_interval_seconds < metrics.SYSTEM_SCRAPE_SECONDS and all(
+            metric.metric == metrics.TPU_MEMORY for metric in autoscaler.metrics
         ):
-            yield Problem(
-                autoscaler.at("scrapeIntervalSeconds"),
-                f"tpuMemory is a system metric, collected every {SYSTEM_SCRAPE_SECONDS} seconds, and the autoscaler "
-                f"uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no effect",
-                "Remove it, or scale by prefillBacklog or slotsUsed too",
-            )
+            cause = f"tpuMemory is a system metric, collected every {metrics.SYSTEM_SCRAPE_SECONDS} seconds, and the "
+            cause += f"autoscaler uses no metric of the server. {autoscaler.scrape_interval_seconds} would have no "
+            cause += "effect"
+            remedy = "Remove it, or scale by prefillBacklog or slotsUsed too"
+            yield Problem(autoscaler.at("scrapeIntervalSeconds"), cause, remedy)
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
@@ -272,17 +254,17 @@ def targets_can_work(scaler: ScaledServer) -> Iterator[Problem]:
         yield from list(problems)[:1]  # a wrong unit also breaks the other checks
 
 
-def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if in_bytes(metric.metric, autoscaler.adapter):
+    if metrics.in_bytes(metric.metric, autoscaler.adapter):
         if target <= _MAX_PERCENTAGE:
             cause = f"with adapter {autoscaler.adapter}, {metric.metric} is in bytes, and {metric.target} looks like "
             cause += "a fraction or a percentage. Every replica would always exceed it"
             example = _written(known.max * _SENSIBLE, True) if known.max else "100Gi"
             yield Problem(path, cause, f"Write bytes, for example {example}")
-    elif metric.metric in WHOLE_REQUESTS:
+    elif metric.metric in metrics.WHOLE_REQUESTS:
         if target < 1:
-            state = WHOLE_REQUESTS[metric.metric]
+            state = metrics.WHOLE_REQUESTS[metric.metric]
             noun = "a backlog" if metric.metric == "prefillBacklog" else metric.metric
             effect = "Each request that does not start at once" if state == "waiting" else "Each request"
             cause = f"{noun} counts whole requests, and one {state} request exceeds {metric.target}. "
@@ -293,47 +275,46 @@ def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str)
         yield Problem(path, cause, f"Write a fraction, for example {_text(_SENSIBLE)}")
 
 
-def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.max is None or autoscaler.min_replicas >= autoscaler.max_replicas or replicas(1, known.max, target) > 1:
+    if (
+        known.max is None
+        or autoscaler.min_replicas >= autoscaler.max_replicas
+        or metrics.replicas(1, known.max, target) > 1
+    ):
         return
-    size = in_bytes(metric.metric, autoscaler.adapter)
+    size = metrics.in_bytes(metric.metric, autoscaler.adapter)
     highest, stated = _written(known.max, size), _written(target, size)
     sensible = known.max * _SENSIBLE
-    if metric.metric in WHOLE_REQUESTS:
+    if metric.metric in metrics.WHOLE_REQUESTS:
         sensible = Fraction(int(sensible))
-    elif not size and 1 < target < _MAX_PERCENTAGE / (1 + TOLERANCE):
+    elif not size and 1 < target < _MAX_PERCENTAGE / (1 + metrics.TOLERANCE):
         sensible = target / 100  # a percentage
-    yield Problem(
-        path,
-        f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)}. "
-        "An autoscaler adds replicas above 1.1. The target is too high to trigger scaling",
-        f"Write {_written(sensible, size)}",
-    )
+    cause = f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = "
+    cause += f"{_text(known.max / target)}. An autoscaler adds replicas above 1.1. The target is too high to trigger "
+    cause += "scaling"
+    yield Problem(path, cause, f"Write {_written(sensible, size)}")
 
 
-def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:
+def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
     if known.min is None or autoscaler.min_replicas >= autoscaler.max_replicas:
         return
-    wanted = replicas(autoscaler.min_replicas, known.min, target)
+    wanted = metrics.replicas(autoscaler.min_replicas, known.min, target)
     if wanted < autoscaler.max_replicas:
         return
-    size = in_bytes(metric.metric, autoscaler.adapter)
-    if metric.metric in WHOLE_REQUESTS:
-        min_phrase = f"one {WHOLE_REQUESTS[metric.metric]} request is"
-    elif metric.metric == TPU_MEMORY:
+    size = metrics.in_bytes(metric.metric, autoscaler.adapter)
+    if metric.metric in metrics.WHOLE_REQUESTS:
+        min_phrase = f"one {metrics.WHOLE_REQUESTS[metric.metric]} request is"
+    elif metric.metric == metrics.TPU_MEMORY:
         min_phrase = "a loaded model takes at least"
     else:
         min_phrase = f"one busy slot of {known.min.denominator} is"
     value, stated = _written(known.min, size), _written(target, size)
     sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
-    yield Problem(
-        path,
-        f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, with "
-        f"maxReplicas {autoscaler.max_replicas}. The server would always have the maximum",
-        f"Write {'10' if metric.metric in WHOLE_REQUESTS else sensible}",
-    )
+    cause = f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, "
+    cause += f"with maxReplicas {autoscaler.max_replicas}. The server would always have the maximum"
+    yield Problem(path, cause, f"Write {'10' if metric.metric in metrics.WHOLE_REQUESTS else sensible}")
 
 
 def _written(amount: Fraction, size: bool) -> str:

@@ -34,11 +34,9 @@ def names_follow_the_rules_of_cloud_storage(stack: ResolvedStack) -> Iterator[Pr
             cause = f"{name} contains braces, and only {{project}} is replaced. Cloud Storage would refuse it"
             yield Problem(bucket.at("name"), cause, "Write {project} for the project's id")
         elif not _NAME.fullmatch(name) or _ADDRESS.fullmatch(name):
-            yield Problem(
-                bucket.at("name"),
-                f'"{name}" is not a valid bucket name. Cloud Storage would refuse it',
-                "Use 3 to 63 lowercase letters, digits, '-', '_' and '.'. Begin and end with a letter or digit",
-            )
+            cause = f'"{name}" is not a valid bucket name. Cloud Storage would refuse it'
+            remedy = "Use 3 to 63 lowercase letters, digits, '-', '_' and '.'. Begin and end with a letter or digit"
+            yield Problem(bucket.at("name"), cause, remedy)
         elif name.startswith("goog") or "google" in name or "g00gle" in name:
             cause = f"{name} begins with goog or contains google. Cloud Storage reserves such names"
             yield Problem(bucket.at("name"), cause, "Choose another name")
@@ -63,12 +61,9 @@ def locations_exist(bucket: Bucket) -> Iterator[Problem]:
 def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
     """Soft delete keeps objects for 7 to 90 days, or is off: https://cloud.google.com/storage/docs/soft-delete"""
     if 0 < bucket.soft_delete_days < 7:
-        yield Problem(
-            bucket.at("softDeleteDays"),
-            f"soft delete keeps objects for 7 to 90 days, not {bucket.soft_delete_days}. Cloud Storage would "
-            "refuse the bucket",
-            "Set it to 7, or to 0 to turn soft delete off",
-        )
+        cause = f"soft delete keeps objects for 7 to 90 days, not {bucket.soft_delete_days}. Cloud Storage would "
+        cause += "refuse the bucket"
+        yield Problem(bucket.at("softDeleteDays"), cause, "Set it to 7, or to 0 to turn soft delete off")
 
 
 @each(lambda stack: stack.settings.buckets)

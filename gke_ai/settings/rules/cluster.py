@@ -22,7 +22,7 @@ def location_exists(cluster: Cluster, unresolved: Unresolved) -> Iterator[Proble
     """The location is a region, or a zone of a region."""
     if unresolved.overlaps("gke-ai:cluster.location"):
         return
-    cluster, location = cluster, cluster.location
+    location = cluster.location
     if location in ZONES:
         return
     region = region_of(location)

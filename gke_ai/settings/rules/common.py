@@ -108,8 +108,7 @@ def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name
     has, runs_on = ("GPUs", "TPUs") if other == NVIDIA_GPU else ("TPUs", "GPUs")
     cause = f"pool {name} has {has}, and {ENGINES[workload.engine].title} runs on {runs_on}. "
     cause += "The pods would stay pending"
-    kind = {"GPUs": "GPU", "TPUs": "TPU"}[runs_on]
-    return Problem(path, cause, f"Set engine: {CURRENT[other]}, or name a {kind} pool")
+    return Problem(path, cause, f"Set engine: {CURRENT[other]}, or name a {runs_on.removesuffix('s')} pool")
 
 
 def repeated(named: Iterable[tuple[Section | Routed, str, str]], noun: str, consequence: str) -> Iterator[Problem]:

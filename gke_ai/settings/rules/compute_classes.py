@@ -25,9 +25,8 @@ def names_are_unique_and_free(stack: ResolvedStack) -> Iterator[Problem]:
     for compute_class in stack.settings.compute_classes:
         if compute_class.name.startswith(_RESERVED):
             cause = f"GKE reserves the name {compute_class.name} for its own classes. It would refuse the class"
-            yield Problem(
-                compute_class.at("name"), cause, f"Choose a name that does not begin with {' or '.join(_RESERVED)}"
-            )
+            remedy = f"Choose a name that does not begin with {' or '.join(_RESERVED)}"
+            yield Problem(compute_class.at("name"), cause, remedy)
 
 
 @each(lambda stack: stack.settings.compute_classes)
@@ -70,9 +69,8 @@ def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
         if priority in compute_class.priorities[:index]:
             first = compute_class.priorities.index(priority)
             cause = f"it is the same choice as priorities[{first}]. GKE would try the same capacity again"
-            yield Problem(
-                compute_class.at(f"priorities[{index}]"), cause, "Remove it, or change its machine type or capacity"
-            )
+            remedy = "Remove it, or change its machine type or capacity"
+            yield Problem(compute_class.at(f"priorities[{index}]"), cause, remedy)
 
 
 @each(lambda stack: stack.settings.compute_classes)
@@ -84,12 +82,10 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
             continue
         lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
         if capacity.recycle_lead_time_seconds >= lives:
-            yield Problem(
-                compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
-                f"a node lives for {lives} seconds, and its recycling would begin "
-                f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
-                f"Set it below {lives}, for example 3600",
-            )
+            cause = f"a node lives for {lives} seconds, and its recycling would begin "
+            cause += f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once"
+            remedy = f"Set it below {lives}, for example 3600"
+            yield Problem(compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"), cause, remedy)
 
 
 @each(lambda stack: stack.settings.compute_classes)
@@ -106,9 +102,8 @@ def classes_without_auto_creation_have_pools(stack: ResolvedStack) -> Iterator[P
     for compute_class in stack.settings.compute_classes:
         if not compute_class.auto_create_pools and (stack.cluster.mode != "existing" or stack.cluster.is_autopilot):
             cause = "no pool of the cluster belongs to the class, and GKE creates none. Its pods would stay pending"
-            yield Problem(
-                compute_class.at("autoCreatePools"), cause, "Remove it, or use gke-ai:gpuPools without a class"
-            )
+            remedy = "Remove it, or use gke-ai:gpuPools without a class"
+            yield Problem(compute_class.at("autoCreatePools"), cause, remedy)
 
 
 @rule
@@ -119,10 +114,8 @@ def classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
             continue
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
             if other is not None:
-                cause = (
-                    f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
-                    "which nodes it gets"
-                )
+                cause = f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
+                cause += "which nodes it gets"
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
         path = workload.at("computeClass")
         yield from CLASSES.unknown(stack, path, workload.compute_class, "the pods would stay pending")

@@ -1,4 +1,4 @@
-"""Rules of a Kueue or a JobSet that the cluster has from somebody else, and of objects that a stack uses by name."""
+"""Rules of a Kueue or a JobSet that the cluster has from somebody else, of objects by name, and of versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from gke_ai.catalog.kueue.configuration import minor
 from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.kueue.operators import OPERATORS, TRAINER
+from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.settings.model import Flavor, LocalQueue
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import ResolvedStack
@@ -19,6 +20,8 @@ _KEYS = {"kueue": ("kueue_version", "manager_replicas", "pods_ready_timeout_seco
 _NAMES = {"kueue": "Kueue", "jobset": "JobSet", **{key: operator.name for key, operator in OPERATORS.items()}}
 # Its predecessors write another field of TrainJobs: https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/go.mod
 OLDEST_KUEUE_FOR_TRAINER = (0, 18)
+# First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
+OLDEST_KUEUE = (0, 16)
 
 
 def _existing(stack: ResolvedStack) -> list[str]:
@@ -105,3 +108,14 @@ def namespaces_by_name_can_exist(stack: ResolvedStack) -> Iterator[Problem]:
         elif name not in stack.namespaces and not stack.unresolved.paths:
             cause = f"the stack has nothing in namespace {name}. The key would have no effect"
             yield Problem(path, cause, nearest(name, stack.namespaces) or f"Remove {name}")
+
+
+@rule
+def kueue_knows_the_objects(stack: ResolvedStack) -> Iterator[Problem]:
+    """Kueue is not older than the API version of this program's objects."""
+    pinned = stack.queues.kueue_version
+    if pinned and minor(pinned) < OLDEST_KUEUE:
+        oldest = ".".join(map(str, OLDEST_KUEUE))
+        cause = f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration"
+        remedy = f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)"
+        yield Problem("gke-ai:queues.kueueVersion", cause, remedy)

@@ -18,7 +18,7 @@ from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, Gp
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack
 from gke_ai.settings.rules.common import each, join_names, needs
-from gke_ai.settings.rules.flavors import usable_flavors
+from gke_ai.settings.rules.queues import usable_flavors
 
 Amounts = Mapping[str, Fraction]
 
@@ -79,13 +79,10 @@ def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]
         with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
         noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
         larger = _larger(request, pool.shape.gpu) if resource != "ephemeral-storage" else ", or a larger disk"
-        yield Problem(
-            workload.at(_key(workload, resource)),
-            f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.section.name} "
-            f"({pool.shape.machine_type}) has {_amount(resource, pool.room.get(resource, Fraction(0)))} for pods. "
-            "It would stay pending",
-            f"Request less{larger}",
-        )
+        cause = f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.section.name} "
+        cause += f"({pool.shape.machine_type}) has {_amount(resource, pool.room.get(resource, Fraction(0)))} for pods. "
+        cause += "It would stay pending"
+        yield Problem(workload.at(_key(workload, resource)), cause, f"Request less{larger}")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
@@ -110,7 +107,7 @@ def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
     except NotOffered as error:
         name = error.machine_type.name
         if name in ONLY_IN_POOLS:
-            return  # gpu_workloads reports it
+            return  # workloads reports it
         yield Problem(
             workload.at("accelerator"),
             f"{error}, and GKE takes no other mode for a pod without a compute class. The pods would stay pending",
@@ -154,13 +151,10 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
             larger = (
                 ", or mount a bucket" if of_disk else f", or add a larger machine to {compute_class.at('priorities')}"
             )
-            yield Problem(
-                workload.at(_key(workload, resource)),
-                f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} {enough}: "
-                f"{compute_class.priorities[nearest].machine_type} has {has} for pods. "
-                "It would stay pending",
-                f"Request less{larger}",
-            )
+            cause = f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} "
+            cause += f"{enough}: {compute_class.priorities[nearest].machine_type} has {has} for pods. It would stay "
+            cause += "pending"
+            yield Problem(workload.at(_key(workload, resource)), cause, f"Request less{larger}")
     if any(all(of_choices) for _, of_choices in gaps):
         return
     for index, priority in enumerate(compute_class.priorities):
@@ -168,12 +162,10 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
         if all(short):
             resource = _lacking(short, 0)
             has = _amount(resource, left[index].get(resource, Fraction(0)))
-            yield Problem(
-                compute_class.at(f"priorities[{index}].machineType"),
-                f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
-                "GKE would never use this choice",
-                "Remove it, or choose a larger machine",
-            )
+            cause = f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
+            cause += "GKE would never use this choice"
+            remedy = "Remove it, or choose a larger machine"
+            yield Problem(compute_class.at(f"priorities[{index}].machineType"), cause, remedy)
 
 
 @needs("gke-ai:cluster")
@@ -181,7 +173,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
 def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Problem]:
     """All pods of a run, or one replica of a server, fit the pool at its maximum size.
 
-    `tpu_workloads` checks that a Multislice run has a pool for each slice.
+    `runs` checks that a Multislice run has a pool for each slice.
     """
     workload = placed.section
     pools = placed.pools if not workload.has_pool_per_slice else ()
@@ -196,12 +188,9 @@ def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Probl
         remedy = "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool"
         if any(has_domain(pool.section.node_machine_type) for pool in pools) and wanted > 1:
             remedy = f"Request fewer pods: a run is in one NVLink domain, which is a pool of at most {NODES} nodes"
-        yield Problem(
-            workload.at(workload.pods_key),
-            f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
-            "It would wait forever",
-            remedy,
-        )
+        cause = f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
+        cause += "It would wait forever"
+        yield Problem(workload.at(workload.pods_key), cause, remedy)
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -229,14 +218,11 @@ def pools_hold_their_servers(stack: ResolvedStack) -> Iterator[Problem]:
                 count = f"{len(pods)} replica{'s' if len(pods) > 1 else ''}"
                 names = join_names(pool.section.name for pool in pools)
                 amount, node = placed.node_request[resource], room[resource]
-                yield Problem(
-                    placed.section.at("replicas"),
-                    f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
-                    f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
-                    f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
-                    f"{needed - nodes} or more would stay pending",
-                    "Make the pool larger, or request less",
-                )
+                cause = f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
+                cause += f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
+                cause += f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
+                cause += f"{needed - nodes} or more would stay pending"
+                yield Problem(placed.section.at("replicas"), cause, "Make the pool larger, or request less")
                 break
 
 
@@ -273,11 +259,10 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
     if not quotas:
         own = join_names(pool.section.name for pool in placed.pools)
         where = f"pool {own}" if placed.pools else "the nodes"
-        yield Problem(
-            workload.at("queue"),
-            f"cluster queue {name} has no quota for a flavor of {where}, where {noun} runs. Kueue would never admit it",
-            f"Add the pool to a flavor of cluster queue {name}, or choose a pool of such a flavor",
-        )
+        cause = f"cluster queue {name} has no quota for a flavor of {where}, where {noun} runs. Kueue would never "
+        cause += "admit it"
+        remedy = f"Add the pool to a flavor of cluster queue {name}, or choose a pool of such a flavor"
+        yield Problem(workload.at("queue"), cause, remedy)
         return
     pods = placed.pods_at_once
     request = {resource: amount * pods for resource, amount in placed.queued_request.items()}
@@ -288,22 +273,19 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         amounts = [amounts.get(resource) for amounts in quotas.values()]
         most = max((amount for amount in amounts if amount is not None), default=None)
         if most is None:
-            yield Problem(
-                queue.section.at("flavors[0].quota"),
-                f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit it",
-                f"Add {resource} to the quota, or write quota: derive",
-            )
+            cause = f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit "
+            cause += "it"
+            remedy = f"Add {resource} to the quota, or write quota: derive"
+            yield Problem(queue.section.at("flavors[0].quota"), cause, remedy)
             continue
         is_elsewhere = most >= request[resource]  # in a flavor that lacks more of another resource
         has = quotas[nearest].get(resource, Fraction(0)) if is_elsewhere else most
         where = f"flavor {nearest} of cluster queue {name}" if is_elsewhere else f"cluster queue {name}"
         together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
-        yield Problem(
-            workload.at(workload.pods_key if pods > 1 else _key(workload, resource)),
-            f"{together} {_amount(resource, request[resource])}, and {where} has at most "
-            f"{_amount(resource, has)}. Kueue would never admit it",
-            f"Request less, or raise the quota at {queue.section.at('flavors')}",
-        )
+        cause = f"{together} {_amount(resource, request[resource])}, and {where} has at most "
+        cause += f"{_amount(resource, has)}. Kueue would never admit it"
+        remedy = f"Request less, or raise the quota at {queue.section.at('flavors')}"
+        yield Problem(workload.at(workload.pods_key if pods > 1 else _key(workload, resource)), cause, remedy)
 
 
 def _sum(quotas: list[dict[str, Fraction]]) -> dict[str, Fraction]:

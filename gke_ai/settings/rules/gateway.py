@@ -1,4 +1,4 @@
-"""Rules of the gateway: its address, its certificate, and the servers behind its routes."""
+"""Rules of the gateway: its address, its certificate, its API key, and the servers behind its routes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ from ipaddress import IPv4Network
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
 from gke_ai.catalog.kueue.namespaces import is_system
-from gke_ai.settings.model import Gateway
+from gke_ai.settings.model import Gateway, Server
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack, Routed
 from gke_ai.settings.resolved.gateway import are_by_model, picker_name
-from gke_ai.settings.rules.common import (
-    BEGINS_WITH_A_LETTER,
-    SERVERS,
-    each,
-    join_names,
-    needs,
-    of_the_gateway,
-    repeated,
-    rule,
-)
+from gke_ai.settings.rules import common
 from gke_ai.settings.rules.network import of_new_clusters
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
@@ -31,7 +22,7 @@ _ADDRESS = re.compile(r"[0-9.]+")
 _MAX_NAME = 63
 
 
-@rule
+@common.rule
 def gateway_has_routes(stack: ResolvedStack) -> Iterator[Problem]:
     """A gateway has a route, and names of routes are unique."""
     gateway = stack.settings.gateway
@@ -39,10 +30,10 @@ def gateway_has_routes(stack: ResolvedStack) -> Iterator[Problem]:
         cause = "the gateway has no route. It would cost money and answer nothing"
         yield Problem(gateway.at("routes"), cause, "Add a route, or remove the gateway")
     names = ((route, "name", route.section.name) for route in stack.routes)
-    yield from repeated(names, "route", "the second could not be created")
+    yield from common.repeated(names, "route", "the second could not be created")
 
 
-@of_the_gateway
+@common.of_the_gateway
 def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     """A gateway has one certificate, or states plain HTTP and is internal."""
     stated = {
@@ -52,20 +43,18 @@ def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     }
     keys = [key for key, is_stated in stated.items() if is_stated]
     if not keys:
-        yield Problem(
-            gateway.at("certificate"),
-            "the gateway has no certificate. Prompts, answers and API keys would cross the network unencrypted",
-            "Set certificate or tlsSecret. In a network that you trust, set plainHttp: true",
-        )
+        cause = "the gateway has no certificate. Prompts, answers and API keys would cross the network unencrypted"
+        remedy = "Set certificate or tlsSecret. In a network that you trust, set plainHttp: true"
+        yield Problem(gateway.at("certificate"), cause, remedy)
     elif len(keys) > 1:
-        cause = f"{join_names(keys)} are set, and the gateway has one listener"
+        cause = f"{common.join_names(keys)} are set, and the gateway has one listener"
         yield Problem(gateway.at(keys[-1]), cause, "Keep one of them")
     if gateway.public and gateway.plain_http:
         cause = "the gateway is public. Everyone on the way could read prompts and answers"
         yield Problem(gateway.at("plainHttp"), cause, "Remove it and set certificate")
 
 
-@of_the_gateway
+@common.of_the_gateway
 def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
     """A public gateway requires an API key: nothing else would keep strangers from the servers."""
     if gateway.public and not gateway.api_key:
@@ -73,7 +62,7 @@ def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
         yield Problem(gateway.at("apiKey"), cause, "Set apiKey: true, or remove public: true")
 
 
-@rule
+@common.rule
 def routes_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
     """Hosts of routes are valid, and no two routes match the same requests: routes of a host have other models."""
     seen: dict[tuple[str | None, str], str] = {}
@@ -95,7 +84,7 @@ def routes_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
                 break
 
 
-@each(lambda stack: stack.routes)
+@common.each(lambda stack: stack.routes)
 def routes_match_their_models(routed_to: Routed) -> Iterator[Problem]:
     """A route has no more models and adapters than its HTTPRoute can match."""
     names = max(len(matched.models) for matched in routed_to.rules)
@@ -105,7 +94,7 @@ def routes_match_their_models(routed_to: Routed) -> Iterator[Problem]:
         yield Problem(routed_to.at("servers"), cause, "Divide the adapters among servers of more routes")
 
 
-@rule
+@common.rule
 def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
     """The servers of a route exist once, are named once, and run engines whose metrics an endpoint picker reads."""
     names = [server.name for server in stack.settings.serving]
@@ -116,7 +105,7 @@ def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
         seen: set[str] = set()
         for position, routed in enumerate(route.servers):
             path = routed_to.at(f"servers[{position}].server")
-            yield from SERVERS.unknown(stack, path, routed.server, "its share would fail")
+            yield from common.SERVERS.unknown(stack, path, routed.server, "its share would fail")
             if routed.server in seen:
                 cause = f"{routed.server} is named twice in this route. Its share would be unclear"
                 yield Problem(path, cause, "Add up its weights in one entry")
@@ -129,26 +118,25 @@ def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
             seen.add(routed.server)
 
 
-@needs("gke-ai:serving")
-@each(lambda stack: stack.routes)
+@common.needs("gke-ai:serving")
+@common.each(lambda stack: stack.routes)
 def servers_of_a_route_belong_together(routed_to: Routed) -> Iterator[Problem]:
     """The servers of a route are in one namespace and serve a model of one name."""
     servers = routed_to.servers
     namespaces = list(dict.fromkeys(server.namespace for server in servers))
     if len(namespaces) > 1:
-        cause = f"its servers are in namespaces {join_names(namespaces)}, and a route is in one. GKE would refuse it"
+        cause = f"its servers are in namespaces {common.join_names(namespaces)}, and a route is in one. GKE would "
+        cause += "refuse it"
         yield Problem(routed_to.at("servers"), cause, "Move the servers into one namespace")
     models = list(dict.fromkeys(server.served_model for server in servers))
     if len(models) > 1:
-        yield Problem(
-            routed_to.at("servers"),
-            f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
-            "other, so a share of the requests would fail",
-            'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
-        )
+        cause = f"its servers answer to {common.join_names(models)}, and a request names one model. A server refuses "
+        cause += "any other, so a share of the requests would fail"
+        remedy = 'Set arguments: ["--served-model-name=NAME"] with one name on each of them'
+        yield Problem(routed_to.at("servers"), cause, remedy)
 
 
-@needs("gke-ai:serving", "gke-ai:autoscaling")
+@common.needs("gke-ai:serving", "gke-ai:autoscaling")
 def weights_reach_replicas(stack: ResolvedStack) -> Iterator[Problem]:
     """A route has a weight above zero, and a server with such a weight has replicas."""
     replicas = {
@@ -168,21 +156,21 @@ def weights_reach_replicas(stack: ResolvedStack) -> Iterator[Problem]:
                 yield Problem(path, cause, "Set the weight to 0, or give it replicas")
 
 
-@needs("gke-ai:serving")
+@common.needs("gke-ai:serving")
 def pools_have_their_own_pods(stack: ResolvedStack) -> Iterator[Problem]:
     """No two servers behind the gateway share pods, and the names of their objects are valid."""
     servers = stack.gateway_servers
     entries = ((server, "app", f"{server.namespace}/{server.app or server.name}") for server in servers)
-    yield from repeated(entries, "label app", "each InferencePool would have the pods of both")
+    yield from common.repeated(entries, "label app", "each InferencePool would have the pods of both")
     for server in servers:
         picker = picker_name(server.name)
-        if len(picker) > _MAX_NAME or not BEGINS_WITH_A_LETTER.fullmatch(picker):
+        if len(picker) > _MAX_NAME or not common.BEGINS_WITH_A_LETTER.fullmatch(picker):
             cause = f'"{picker}" is the Service of its endpoint picker and not a valid name. Kubernetes would refuse it'
             remedy = f"Use up to {_MAX_NAME - len(picker_name(''))} characters, and begin with a letter"
             yield Problem(server.at("name"), cause, remedy)
 
 
-@needs("gke-ai:serving", "gke-ai:cluster", "gke-ai:tenants")
+@common.needs("gke-ai:serving", "gke-ai:cluster", "gke-ai:tenants")
 def load_balancer_reaches_tenants(stack: ResolvedStack) -> Iterator[Problem]:
     """The range of the load balancer is known where NetworkPolicies must let it in."""
     if stack.cluster.vpc is not None:
@@ -199,8 +187,7 @@ def _is_in_a_tenant(stack: ResolvedStack) -> bool:
     return stack.gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
 
 
-@needs("gke-ai:serving", "gke-ai:tenants")
-@rule
+@common.needs("gke-ai:serving", "gke-ai:tenants")
 def no_tenant_has_the_key_of_the_certificate(stack: ResolvedStack) -> Iterator[Problem]:
     """The Secret of the certificate, which is in the namespace of the Gateway, is not in a tenant's namespace."""
     gateway = stack.settings.gateway
@@ -210,8 +197,7 @@ def no_tenant_has_the_key_of_the_certificate(stack: ResolvedStack) -> Iterator[P
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or use certificate")
 
 
-@needs("gke-ai:serving", "gke-ai:tenants")
-@rule
+@common.needs("gke-ai:serving", "gke-ai:tenants")
 def no_tenant_has_the_router(stack: ResolvedStack) -> Iterator[Problem]:
     """The router, which reads all requests, is not in a tenant's namespace."""
     gateway = stack.settings.gateway
@@ -221,8 +207,7 @@ def no_tenant_has_the_router(stack: ResolvedStack) -> Iterator[Problem]:
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or remove it")
 
 
-@needs("gke-ai:serving")
-@rule
+@common.needs("gke-ai:serving")
 def gateway_is_in_a_namespace_of_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     """The Gateway is not in a system namespace."""
     gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
@@ -240,3 +225,13 @@ def proxies_have_addresses(stack: ResolvedStack) -> Iterator[Problem]:
         return
     cause = f"{own.proxy_cidr} is smaller than a /{LONGEST_PROXY_PREFIX}. Google Cloud would refuse the subnetwork"
     yield Problem(stack.cluster.at("vpc.proxyCidr"), cause, "Write a /23")
+
+
+@common.each_server
+def keys_are_secrets(server: Server) -> Iterator[Problem]:
+    """No server has an API key in plain text among its arguments or variables."""
+    variable = ENGINES[server.engine].api_key_variable
+    where = "arguments" if "api-key" in server.reading.values else "env" if variable in server.env else ""
+    if variable and where:
+        cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
+        yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.resolved.monitoring import has_accelerators, job_namespaces, monitored_servers
+from gke_ai.settings.resolved.needs import has_accelerators, job_namespaces, monitored_servers
 from gke_ai.settings.rules.common import each, needs
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
@@ -32,12 +32,10 @@ def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
     for index, channel in enumerate(monitoring.channels):
         path = monitoring.at(f"channels[{index}]")
         if not _CHANNEL.fullmatch(channel):
-            yield Problem(
-                path,
-                f"{channel} is not a notification channel. Google would refuse the alerts",
-                "Write projects/PROJECT/notificationChannels/NUMBER, as gcloud beta monitoring channels list "
-                "--format='value(name)' prints it",
-            )
+            cause = f"{channel} is not a notification channel. Google would refuse the alerts"
+            remedy = "Write projects/PROJECT/notificationChannels/NUMBER, as gcloud beta monitoring channels list "
+            remedy += "--format='value(name)' prints it"
+            yield Problem(path, cause, remedy)
         elif channel in monitoring.channels[:index]:
             yield Problem(path, f"{channel} is listed twice. It would be notified once", "Remove one of them")
     if len(monitoring.channels) > _MAX_CHANNELS:

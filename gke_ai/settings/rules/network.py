@@ -9,19 +9,12 @@ from ipaddress import IPv4Network
 from itertools import combinations
 
 from gke_ai.catalog.machines.zones import node_zones, region_of
-from gke_ai.catalog.project.addresses import (
-    LONGEST_PREFIX,
-    MAX_AUTHORIZED_NETWORKS,
-    SERVICES_PREFIXES,
-    is_allowed,
-    nodes_by_addresses,
-    nodes_by_pods,
-)
+from gke_ai.catalog.project import addresses
 from gke_ai.catalog.project.identities import is_account_email, is_account_id
 from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.resolved.internet import external_hosts
+from gke_ai.settings.resolved.needs import external_hosts
 from gke_ai.settings.rules.common import OfStack, Rule, join_names, needs, of_the_cluster
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
@@ -55,12 +48,9 @@ def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
         if getattr(cluster, field) is not None
     ]
     if cluster.vpc is not None and named:
-        yield Problem(
-            cluster.at("vpc"),
-            f"vpc creates a network, and {join_names(named)} {'refers' if len(named) == 1 else 'refer'} to an existing "
-            "one. A cluster cannot be in both",
-            f"Remove vpc, or {join_names(named)}",
-        )
+        cause = f"vpc creates a network, and {join_names(named)} {'refers' if len(named) == 1 else 'refer'} to an "
+        cause += "existing one. A cluster cannot be in both"
+        yield Problem(cluster.at("vpc"), cause, f"Remove vpc, or {join_names(named)}")
 
 
 @of_new_clusters
@@ -113,7 +103,7 @@ def ranges_are_usable(stack: ResolvedStack) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
     gateway = stack.settings.gateway
     for key, cidr in _cidrs(stack.cluster, gateway):
-        if not is_allowed(cidr):
+        if not addresses.is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem(stack.cluster.at(f"vpc.{key}"), cause, remedy)
@@ -136,30 +126,28 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     cluster, own = stack.cluster, stack.cluster.vpc
     if own is None:
         return
-    min_prefix, max_prefix = SERVICES_PREFIXES
+    min_prefix, max_prefix = addresses.SERVICES_PREFIXES
     if not min_prefix <= IPv4Network(own.services_cidr).prefixlen <= max_prefix:
         cause = f"{own.services_cidr} does not suit Services, "
         cause += f"whose range has a prefix from /{min_prefix} to /{max_prefix}"
         yield Problem(cluster.at("vpc.servicesCidr"), f"{cause}. GKE would refuse the cluster", "Write a /20")
-    if IPv4Network(own.nodes_cidr).prefixlen > LONGEST_PREFIX:
-        cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
+    if IPv4Network(own.nodes_cidr).prefixlen > addresses.LONGEST_PREFIX:
+        cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{addresses.LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause}. Google Cloud would refuse it", "Write a /20")
         return
     if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
     nodes, autopilot = _max_nodes(stack), cluster.is_autopilot
     for key, cidr, room in (
-        ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
-        ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
+        ("nodesCidr", own.nodes_cidr, addresses.nodes_by_addresses(own.nodes_cidr)),
+        ("podsCidr", own.pods_cidr, addresses.nodes_by_pods(own.pods_cidr, autopilot)),
     ):
         if room < nodes:
             noun = "addresses for" if key == "nodesCidr" else "addresses for the pods of"
-            yield Problem(
-                cluster.at(f"vpc.{key}"),
-                f"{cidr} has {noun} {room} nodes, and the stack has up to {nodes} nodes. The others could not start, "
-                "and a range cannot be changed later",
-                "Write a shorter prefix. Each step holds twice as many nodes" if room else "Write a shorter prefix",
-            )
+            cause = f"{cidr} has {noun} {room} nodes, and the stack has up to {nodes} nodes. The others could not "
+            cause += "start, and a range cannot be changed later"
+            remedy = "Write a shorter prefix. Each step holds twice as many nodes" if room else "Write a shorter prefix"
+            yield Problem(cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 def _max_nodes(stack: ResolvedStack) -> int:
@@ -180,12 +168,9 @@ def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem
     needed = external_hosts(stack)
     if needed:
         hosts = join_names(f"{host} ({user})" for host, user in needed.items())
-        yield Problem(
-            cluster.at("vpc.nat"),
-            f"private nodes reach the Internet only through NAT, and the stack needs {hosts}. Its pods would wait in "
-            "ImagePullBackOff, or fail to download their model",
-            "Remove nat: false, or use images in Artifact Registry",
-        )
+        cause = f"private nodes reach the Internet only through NAT, and the stack needs {hosts}. Its pods would wait "
+        cause += "in ImagePullBackOff, or fail to download their model"
+        yield Problem(cluster.at("vpc.nat"), cause, "Remove nat: false, or use images in Artifact Registry")
 
 
 @of_new_clusters
@@ -193,12 +178,10 @@ def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem
 def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
     """The control plane has an IP address or a DNS name by which this program reaches it."""
     if not cluster.public_endpoint and not cluster.dns_endpoint:
-        yield Problem(
-            cluster.at("publicEndpoint"),
-            "the control plane would have neither an IP address on the Internet nor a DNS name. This program could "
-            "create nothing in the cluster",
-            "Set dnsEndpoint: true. IAM then decides who can reach it, from inside and outside the VPC",
-        )
+        cause = "the control plane would have neither an IP address on the Internet nor a DNS name. This program could "
+        cause += "create nothing in the cluster"
+        remedy = "Set dnsEndpoint: true. IAM then decides who can reach it, from inside and outside the VPC"
+        yield Problem(cluster.at("publicEndpoint"), cause, remedy)
 
 
 @of_new_clusters
@@ -208,15 +191,14 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
     if not cluster.authorized_networks:
         return
     if not cluster.public_endpoint:
-        yield Problem(
-            cluster.at("authorizedNetworks"),
-            "authorizedNetworks restricts access to the public IP address, and publicEndpoint is false. It would have "
-            "no effect",
-            "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true",
-        )
+        cause = "authorizedNetworks restricts access to the public IP address, and publicEndpoint is false. It would "
+        cause += "have no effect"
+        remedy = "Remove authorizedNetworks, as IAM decides about the DNS name, or set publicEndpoint: true"
+        yield Problem(cluster.at("authorizedNetworks"), cause, remedy)
         return
-    if len(cluster.authorized_networks) > MAX_AUTHORIZED_NETWORKS:
-        cause = f"there are {len(cluster.authorized_networks)} networks, and GKE allows {MAX_AUTHORIZED_NETWORKS}"
+    if len(cluster.authorized_networks) > addresses.MAX_AUTHORIZED_NETWORKS:
+        cause = f"there are {len(cluster.authorized_networks)} networks, and GKE allows "
+        cause += f"{addresses.MAX_AUTHORIZED_NETWORKS}"
         remedy = "Merge adjacent networks into shorter prefixes, or use dnsEndpoint with IAM"
         yield Problem(cluster.at("authorizedNetworks"), f"{cause}. GKE would refuse the cluster", remedy)
     for index, cidr in enumerate(cluster.authorized_networks):

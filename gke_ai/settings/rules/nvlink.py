@@ -8,12 +8,11 @@ from gke_ai.catalog.fabric.nvlink import NODES, has_domain
 from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.rules.common import needs, rule
+from gke_ai.settings.rules.common import needs
 from gke_ai.settings.rules.fabric import in_several_zones
 
 
 @needs("gke-ai:cluster")
-@rule
 def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool of A4X or A4X Max is in one zone, and has at most the nodes of one NVLink domain."""
     for node_pool in stack.node_pools:
@@ -24,16 +23,12 @@ def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
             yield in_several_zones(node_pool, f"the nodes of pool {pool.name} form one NVLink domain, which")
         elif node_pool.max_nodes > NODES:
             key = "nodesPerZone" if pool.autoscaling is None else "autoscaling.maxNodes"
-            yield Problem(
-                pool.at(key),
-                f"the nodes of pool {pool.name} form one NVLink domain of at most {NODES} nodes, and the pool has up "
-                f"to {node_pool.max_nodes}. Google could not place the others",
-                f"Set it to {NODES} or less, and add another pool for further nodes",
-            )
+            cause = f"the nodes of pool {pool.name} form one NVLink domain of at most {NODES} nodes, and the pool has "
+            cause += f"up to {node_pool.max_nodes}. Google could not place the others"
+            yield Problem(pool.at(key), cause, f"Set it to {NODES} or less, and add another pool for further nodes")
 
 
 @needs("gke-ai:cluster")
-@rule
 def clusters_suit_bare_metal(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool of A4X Max is in a Standard cluster without shielded nodes. Autopilot always has them."""
     cluster, path = stack.cluster, stack.cluster.at("shieldedNodes")

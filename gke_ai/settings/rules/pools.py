@@ -49,11 +49,8 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     else:
         gpu = pool.accelerator or "nvidia-l4"
         names = join_names(sorted({other.name for other in machines_with(gpu)}))
-        yield Problem(
-            pool.at("machineType"),
-            f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool",
-            f"Choose a machine with GPUs; with {gpu}: {names}",
-        )
+        cause = f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool"
+        yield Problem(pool.at("machineType"), cause, f"Choose a machine with GPUs; with {gpu}: {names}")
 
 
 def machine_is_known(pool: Pool) -> Iterator[Problem]:
@@ -80,12 +77,11 @@ def gpu_type_is_supported(path: str, name: str, consequence: str) -> Iterator[Pr
 
 def only_in_pools(path: str, machine_type: Machine) -> Problem:
     """A problem for a machine type that needs a node pool of this program."""
-    return Problem(
-        path,
-        f"{machine_type.name} needs a workload policy, which this program creates only for its own node pools. GKE "
-        "would create no such node",
-        "Name a pool of gke-ai:gpuPools with this machine instead, or choose another machine, such as a3-highgpu-8g",
-    )
+    cause = f"{machine_type.name} needs a workload policy, which this program creates only for its own node pools. GKE "
+    cause += "would create no such node"
+    remedy = "Name a pool of gke-ai:gpuPools with this machine instead, or choose another machine, such as "
+    remedy += "a3-highgpu-8g"
+    return Problem(path, cause, remedy)
 
 
 def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
@@ -126,23 +122,19 @@ def _built_in(pool: GpuPool) -> Iterator[Problem]:
 def _attached(pool: GpuPool) -> Iterator[Problem]:
     possible = ATTACHABLE[pool.machine_type]
     if pool.accelerator is None or pool.gpus_per_node is None:
-        yield Problem(
-            pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
-            f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how many",
-            f"Set accelerator ({join_names(possible)}) and gpusPerNode",
-        )
+        cause = f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how "
+        cause += "many"
+        remedy = f"Set accelerator ({join_names(possible)}) and gpusPerNode"
+        yield Problem(pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"), cause, remedy)
     elif pool.accelerator not in possible:
         own = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator)}))
         cause = f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool"
         remedy = f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}"
         yield Problem(pool.at("accelerator"), cause, remedy)
     elif pool.gpus_per_node not in possible[pool.accelerator]:
-        yield Problem(
-            pool.at("gpusPerNode"),
-            f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
-            "GKE would refuse the pool",
-            f"Write one of: {join_names(possible[pool.accelerator])}",
-        )
+        cause = f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
+        cause += "GKE would refuse the pool"
+        yield Problem(pool.at("gpusPerNode"), cause, f"Write one of: {join_names(possible[pool.accelerator])}")
 
 
 def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
@@ -247,21 +239,15 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     if not pool.create_before_delete:
         return
     if len(pool.name) > _MAX_NAME_LENGTH:
-        cause = (
-            f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
-            f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
-        )
-        yield Problem(
-            pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
-        )
+        cause = f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
+        cause += f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
+        remedy = f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
+        yield Problem(pool.at("name"), cause, remedy)
     if pool.elastic:
-        cause = (
-            f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
-            "The old nodes would be drained without a replacement"
-        )
-        yield Problem(
-            pool.at("createBeforeDelete"), cause, "Remove createBeforeDelete. Let the runs finish, then change the pool"
-        )
+        cause = f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
+        cause += "The old nodes would be drained without a replacement"
+        remedy = "Remove createBeforeDelete. Let the runs finish, then change the pool"
+        yield Problem(pool.at("createBeforeDelete"), cause, remedy)
 
 
 @each_pool
@@ -307,8 +293,5 @@ def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
             yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
         prefix = key.rpartition("/")[0]
         if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
-            yield Problem(
-                pool.at("labels"),
-                f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
-                "Use a prefix of your own, or none",
-            )
+            cause = f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool"
+            yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")

@@ -28,16 +28,12 @@ def project_problems(project: str) -> Iterator[Problem]:
         cause = f"{project} is the number of a project. Names and identities need its id"
         yield Problem(path, cause, f"Run {command}; gcloud projects describe {project} shows the id")
     elif _OF_DOMAIN.fullmatch(project):
-        cause = (
-            f"{project} is an id with a domain, and the name of its identity pool is unknown. Grants to the "
-            "stack's service accounts might have no effect"
-        )
+        cause = f"{project} is an id with a domain, and the name of its identity pool is unknown. Grants to the "
+        cause += "stack's service accounts might have no effect"
         yield Problem(path, cause, f"Use a project without a domain: {command}")
     elif re.fullmatch(_ID, project) is None:
-        cause = (
-            f"{project} is not a valid project id. An id has 6 to 30 lowercase letters, digits and hyphens, starts "
-            "with a letter and does not end with a hyphen"
-        )
+        cause = f"{project} is not a valid project id. An id has 6 to 30 lowercase letters, digits and hyphens, starts "
+        cause += "with a letter and does not end with a hyphen"
         yield Problem(path, cause, f"Run {command}; gcloud projects list shows the ids")
 
 

@@ -36,12 +36,10 @@ def slices_are_single_host(placed: Placed[TpuWorkload]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
     server, tpu_slice = placed.section, placed.slice
     if isinstance(server, TpuServer) and tpu_slice.multi_host:
-        yield Problem(
-            server.at("pool" if server.pool else "tpu"),
-            f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
-            f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start",
-            f"Choose a single-host slice of TPU {tpu_slice.version}",
-        )
+        cause = f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
+        cause += f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start"
+        remedy = f"Choose a single-host slice of TPU {tpu_slice.version}"
+        yield Problem(server.at("pool" if server.pool else "tpu"), cause, remedy)
 
 
 @each_jetstream
@@ -66,10 +64,8 @@ def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
         remedy = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
         yield Problem(server.at("checkpoint"), cause, remedy)
     if server.max_prefill_length >= server.max_target_length:
-        cause = (
-            f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
-            f"{server.max_target_length}. The answer could have no tokens"
-        )
+        cause = f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
+        cause += f"{server.max_target_length}. The answer could have no tokens"
         yield Problem(server.at("maxPrefillLength"), cause, f"Set it below {server.max_target_length}")
 
 
@@ -157,13 +153,11 @@ def scratch_disks_can_be_attached(placed: Placed[AnyServer]) -> Iterator[Problem
         return
     lacking = [name for name in names if kind not in attached_disks(name)]
     if kind is not None and lacking:
-        yield Problem(
-            server.at("scratch.storageClass"),
-            f"disks of StorageClass {server.scratch.storage_class} are of type {kind}, which {lacking[0]} does not "
-            "attach. The pods would stay pending",
-            "Remove storageClass, or write a class of a type that the machine attaches: "
-            f"{' or '.join(attached_disks(lacking[0]))}",
-        )
+        cause = f"disks of StorageClass {server.scratch.storage_class} are of type {kind}, which {lacking[0]} does not "
+        cause += "attach. The pods would stay pending"
+        remedy = "Remove storageClass, or write a class of a type that the machine attaches: "
+        remedy += f"{' or '.join(attached_disks(lacking[0]))}"
+        yield Problem(server.at("scratch.storageClass"), cause, remedy)
     elif kind is None and server.scratch.storage_class is None:
         cause = f"no disk type can be attached to all machines of the server: {join_names(dict.fromkeys(names))}. "
         remedy = "Remove scratch, or choose machines of one family"

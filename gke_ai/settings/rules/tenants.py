@@ -69,17 +69,13 @@ def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
             yield Problem(path, cause, nearest(member_type, _MEMBER_TYPES))
         elif not _ADDRESS.fullmatch(address):
             cause = f'"{address}" is not an e-mail address, by which GKE identifies members. It would get no access'
-            yield Problem(
-                path,
-                cause,
-                f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}",
-            )
+            remedy = f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}"
+            yield Problem(path, cause, remedy)
         elif (member_type == _MEMBER_TYPES[2]) != is_account:
             cause = f"{address} is not a {member_type}. Only addresses of Google service accounts end in "
             cause += _ACCOUNT_SUFFIX
-            yield Problem(
-                path, cause, f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
-            )
+            remedy = f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
+            yield Problem(path, cause, remedy)
     yield from _twice(tenant, "members", tenant.members, "member")
 
 
@@ -109,12 +105,9 @@ def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterat
 def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
     """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
     if tenant.service_account == tenant.deployer:
-        yield Problem(
-            tenant.at("deployer"),
-            f"{tenant.deployer} is also the service account of the workloads. "
-            "Any pod could submit, change and delete workloads",
-            "Rename one of them",
-        )
+        cause = f"{tenant.deployer} is also the service account of the workloads. "
+        cause += "Any pod could submit, change and delete workloads"
+        yield Problem(tenant.at("deployer"), cause, "Rename one of them")
     for key, account in (("serviceAccount", tenant.service_account), ("deployer", tenant.deployer)):
         if account == "default":
             cause = "Kubernetes creates a service account default in every namespace. A second could not be created"
@@ -146,12 +139,9 @@ def buckets_exist(stack: ResolvedStack) -> Iterator[Problem]:
             grants = known[name].grants if name in known else []
             grant = grant_of(tenant)
             if grant in grants:
-                yield Problem(
-                    path,
-                    f"the bucket {name} also grants {grant.role} to {tenant.name}/{tenant.service_account}. "
-                    "The same grant cannot be created twice",
-                    f"Remove {known[name].at(f'grants[{grants.index(grant)}]')}",
-                )
+                cause = f"the bucket {name} also grants {grant.role} to {tenant.name}/{tenant.service_account}. "
+                cause += "The same grant cannot be created twice"
+                yield Problem(path, cause, f"Remove {known[name].at(f'grants[{grants.index(grant)}]')}")
         yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 

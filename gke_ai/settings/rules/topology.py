@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.fabric.topology import (
-    COMPACT_FAMILIES,
-    COMPACT_FLEX_START,
-    LEVELS,
-    SINCE,
-    can_be_compact,
-    is_supported,
-)
+from gke_ai.catalog.fabric import topology as fabric
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.resolved.queues import labels_all
-from gke_ai.settings.rules.common import each, join_names, needs, rule
-from gke_ai.settings.rules.flavors import usable_flavors
+from gke_ai.settings.rules.common import each, join_names, needs
+from gke_ai.settings.rules.queues import usable_flavors
 
 _OFF_QUEUE = "Kueue would never admit it"
 
 
 @needs("gke-ai:cluster")
-@rule
 def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A compact pool is in one zone, and GKE places its machine compactly in its capacity mode."""
     for node_pool in stack.node_pools:
@@ -35,10 +27,10 @@ def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
         if mode == "reservation":
             cause = "the machines of a reservation are where the reservation has them. GKE would refuse the pool"
             yield Problem(path, cause, "Remove compactPlacement. The nodes have labels of their block without it")
-        elif not can_be_compact(pool.machine_type, mode):
+        elif not fabric.can_be_compact(pool.machine_type, mode):
             cause = f"GKE places no {pool.machine_type} compactly with capacity mode {mode}. It would refuse the pool"
-            flex_start = f"with flexStart only {join_names(COMPACT_FLEX_START)}; otherwise "
-            possible = f"machines of {join_names(COMPACT_FAMILIES)}, and not with queuedFlexStart"
+            flex_start = f"with flexStart only {join_names(fabric.COMPACT_FLEX_START)}; otherwise "
+            possible = f"machines of {join_names(fabric.COMPACT_FAMILIES)}, and not with queuedFlexStart"
             yield Problem(path, cause, f"Remove it. Possible are {flex_start}{possible}")
         elif len(node_pool.zones) > 1:
             cause = f"a compact pool is in one zone, and this one is in {join_names(node_pool.zones)}. "
@@ -47,7 +39,6 @@ def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:cluster.mode")
-@rule
 def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Problem]:
     """A flavor that says `topology: true` has only nodes with the labels, and a Kueue that places by them."""
     for resolved in stack.flavors:
@@ -62,12 +53,9 @@ def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Prob
         elif not _places(stack.queues):
             yield Problem(path, f"{_too_old(stack.queues)}. Pods could be lost or counted twice", _UPGRADE)
         elif not labels_all(resolved.pools):
-            yield Problem(
-                path,
-                f"flavor {flavor.name} has nodes without labels of their block: {_without_labels(resolved)}. Kueue "
-                "would admit nothing to them",
-                "Remove topology, or change the pools",
-            )
+            cause = f"flavor {flavor.name} has nodes without labels of their block: {_without_labels(resolved)}. Kueue "
+            cause += "would admit nothing to them"
+            yield Problem(path, cause, "Remove topology, or change the pools")
 
 
 @each(lambda stack: stack.placed)
@@ -83,7 +71,6 @@ def topologies_state_one_level(placed: Placed[Workload]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:cluster.mode")
-@rule
 def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator[Problem]:
     """A run with a topology has a flavor with one, and every other workload a flavor without, in a mixed queue.
 
@@ -102,24 +89,20 @@ def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator
             continue  # another rule reports the first, and only the cluster knows the second
         name, all_flavors = queue.section.name, [quota.flavor for quota in queue.quotas if quota.flavor]
         if workload.placement is not None and not any(flavor.has_topology for flavor in own):
-            yield Problem(
-                workload.at("topology"),
-                f"no flavor of cluster queue {name} for these nodes has a topology: {_reason(own[0], stack.queues)}. "
-                f"{_OFF_QUEUE}",
-                "Use a pool of a reservation or a compact one, of fixed size, with machines such as a4-highgpu-8g",
-            )
+            cause = f"no flavor of cluster queue {name} for these nodes has a topology: "
+            cause += f"{_reason(own[0], stack.queues)}. {_OFF_QUEUE}"
+            remedy = "Use a pool of a reservation or a compact one, of fixed size, with machines such as a4-highgpu-8g"
+            yield Problem(workload.at("topology"), cause, remedy)
         elif (
             workload.placement is None
             and all(flavor.has_topology for flavor in own)
             and not all(flavor.has_topology for flavor in all_flavors)
         ):
             plain = join_names(flavor.section.name for flavor in all_flavors if not flavor.has_topology)
-            yield Problem(
-                workload.at("queue"),
-                f"cluster queue {name} has flavors with topology and others ({plain}). Kueue then uses "
-                f"{own[0].section.name} only for runs that state a topology. {_OFF_QUEUE}",
-                "State topology, such as preferred: block, or give the other flavors a cluster queue of their own",
-            )
+            cause = f"cluster queue {name} has flavors with topology and others ({plain}). Kueue then uses "
+            cause += f"{own[0].section.name} only for runs that state a topology. {_OFF_QUEUE}"
+            remedy = "State topology, such as preferred: block, or give the other flavors a cluster queue of their own"
+            yield Problem(workload.at("queue"), cause, remedy)
 
 
 @each(lambda stack: stack.gpu_workloads)
@@ -133,7 +116,7 @@ def groups_are_parts_of_a_run(placed: Placed[Workload]) -> Iterator[Problem]:
         cause = f"{placed.pods_at_once} pods are no groups of {groups.pods}. Kueue would refuse the run"
         yield Problem(run.at("topology.groups.pods"), cause, f"Write a divisor of {placed.pods_at_once}")
     wider, narrower = topology.required or topology.preferred, groups.level
-    levels = list(LEVELS)
+    levels = list(fabric.LEVELS)
     if wider is not None and levels.index(narrower) <= levels.index(wider):
         cause = f"groups of one {narrower} are no parts of one {wider}. They would change nothing, "
         cause += "or Kueue never admits it"
@@ -158,12 +141,12 @@ def required_hosts_hold_their_pods(placed: Placed[Workload]) -> Iterator[Problem
             yield Problem(run.at(key), cause, "Write block or subblock")
 
 
-_UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, SINCE))} or later"
+_UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, fabric.SINCE))} or later"
 
 
 def _places(queues: Queues) -> bool:
     """Whether the Kueue of the stack places by topology without the faults of earlier releases."""
-    return queues.installed_kueue is None or is_supported(queues.installed_kueue)
+    return queues.installed_kueue is None or fabric.is_supported(queues.installed_kueue)
 
 
 def _too_old(queues: Queues) -> str:

@@ -134,12 +134,9 @@ def slices_are_in_one_zone(stack: ResolvedStack) -> Iterator[Problem]:
         zones = pool.zones_in(stack.cluster)
         if pool.slice.multi_host and len(zones) > 1:
             subject = "the pool has" if pool.zones else "the pool uses the zones of the cluster,"
-            yield Problem(
-                pool.at("zones"),
-                f"{subject} {join_names(zones)}, and the {pool.slice.hosts} nodes of a {pool.topology} slice "
-                "must be in one zone. GKE would refuse the pool",
-                f"Write one of them: zones: [{zones[0]}]",
-            )
+            cause = f"{subject} {join_names(zones)}, and the {pool.slice.hosts} nodes of a {pool.topology} slice "
+            cause += "must be in one zone. GKE would refuse the pool"
+            yield Problem(pool.at("zones"), cause, f"Write one of them: zones: [{zones[0]}]")
 
 
 @each_tpu_pool
@@ -157,11 +154,9 @@ def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
         remedy = f"Set it to {tpu_slice.hosts}, and add a pool for each further slice"
         yield Problem(pool.at("autoscaling.maxNodes"), cause, remedy)
     elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
-        yield Problem(
-            pool.at("autoscaling.minNodes"),
-            f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. GKE would refuse the pool",
-            f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
-        )
+        cause = f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. GKE would refuse the "
+        cause += "pool"
+        yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to 0, or to {tpu_slice.hosts} to keep the slice")
 
 
 @each_tpu_pool
@@ -211,13 +206,11 @@ def workload_policies_place_slices(pool: TpuPool) -> Iterator[Problem]:
     """A multi-host slice of tpu7x has a workload policy, one of v6e can have one, and no other pool has one."""
     version, multi_host = VERSIONS[pool.version], pool.slice.multi_host
     if multi_host and version.workload_policy and pool.workload_policy is None:
-        yield Problem(
-            pool.at("workloadPolicy"),
-            f"a multi-host slice of {pool.version} needs a workload policy, and the pool names none. "
-            "GKE would refuse the pool",
-            "Create one with gcloud compute resource-policies create workload-policy NAME --type=HIGH_THROUGHPUT "
-            f"--accelerator-topology={pool.topology}, and write its name",
-        )
+        cause = f"a multi-host slice of {pool.version} needs a workload policy, and the pool names none. "
+        cause += "GKE would refuse the pool"
+        remedy = "Create one with gcloud compute resource-policies create workload-policy NAME --type=HIGH_THROUGHPUT "
+        remedy += f"--accelerator-topology={pool.topology}, and write its name"
+        yield Problem(pool.at("workloadPolicy"), cause, remedy)
     elif pool.workload_policy is not None and not (multi_host and version.takes_workload_policy):
         placed = [version.name for version in VERSIONS.values() if version.takes_workload_policy]
         cause = f"a workload policy places no {pool.topology} slice of {pool.version}. GKE would refuse it"

@@ -1,16 +1,19 @@
-"""Rules of batch Jobs and Multislice runs on TPUs, and of Jobs on nodes from queued provisioning.
+"""Rules of runs: batch Jobs and Multislice runs on TPUs, Jobs on nodes from queued provisioning, and training jobs.
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (slices, Multislice),
 https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest (queued provisioning),
 https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security (what Autopilot refuses),
 https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#limitations (host network)
+
+Rules that training jobs share with other workloads are in `workloads`, `buckets`, `queues` and `fit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
-from gke_ai.settings.model import FineTune, Multislice, Run, TpuBatch, TpuPool, TpuRun, TrainingRun, Workload
+from gke_ai.settings.model import FineTune, Multislice, Run, TpuBatch, TpuPool, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE, Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
@@ -50,22 +53,18 @@ def slices_of_a_run_are_alike(placed: Placed[Multislice]) -> Iterator[Problem]:
         return
     tpu_slice = placed.slice
     if not tpu_slice.multi_host:
-        yield Problem(
-            run.at("tpu" if run.tpu is not None else "pools"),
-            f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
-            "multi-host slices. GKE would refuse it",
-            "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice",
-        )
+        cause = f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
+        cause += "multi-host slices. GKE would refuse it"
+        remedy = "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice"
+        yield Problem(run.at("tpu" if run.tpu is not None else "pools"), cause, remedy)
         return
     modes = {pool.capacity.mode for pool in own}
     if modes == {"queuedFlexStart"} and run.slices > 1:
         # https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/admissionchecks/provisioning/controller.go
         # merges pod sets with accelerators; Cluster Autoscaler (pkg/provisioningrequests/scaleup/orchestrator.go)
         # scales one node group for a request.
-        cause = (
-            f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
-            "slices at once. GKE provisions a request in one pool, so the run would wait forever"
-        )
+        cause = f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
+        cause += "slices at once. GKE provisions a request in one pool, so the run would wait forever"
         yield Problem(run.at("slices"), cause, "Set slices: 1, or use capacity {mode: flexStart} in the pools")
     elif "queuedFlexStart" in modes and len(modes) > 1:
         cause = f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
@@ -135,13 +134,9 @@ def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(run.at("name"), cause, "Rename one of them")
             continue
         # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
-        service = run.object_name
-        if run.has_derived_service(placed.nodes) and (run.namespace, service) in services:
-            owner = services[run.namespace, service]
-            cause = f"the headless Service of the run would be called {service}, like that of {owner}. "
-            yield Problem(
-                run.at(run.service_key), f"{cause}The second could not be created", f"Set another {run.service_key}"
-            )
+        owner = services.get((run.namespace, run.object_name))
+        if owner is not None and run.has_derived_service(placed.nodes):
+            yield _has_the_service(run, run.service_key, owner)
 
 
 @rule
@@ -151,10 +146,8 @@ def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         run = placed.section
         last = placed.slice.hosts - 1
         index = f"{run.slices - 1}-0" if placed.pool_of_slice else f"{run.slices - 1}"
-        if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
-            cause = f"{run.name} begins with a digit. JobSet would refuse it"
-            yield Problem(run.at("name"), cause, "Begin with a letter")
-        yield from _fits_a_name(run, len(f"{run.object_name}-slice-{index}-{last}") + _POD_SUFFIX)
+        yield from _begins_with_a_letter(run)
+        yield from _fits_a_name(run, run.short_noun, len(f"{run.object_name}-slice-{index}-{last}") + _POD_SUFFIX)
     for placed_job in stack.of(TpuBatch):
         job = placed_job.section
         last = placed_job.slice.hosts - 1
@@ -162,14 +155,19 @@ def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and job.service is None:
             cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
             yield Problem(job.at("name"), cause, "Begin with a letter, or set service")
-        yield from _fits_a_name(job, len(f"{job.object_name}-{last}"))
+        yield from _fits_a_name(job, job.short_noun, len(f"{job.object_name}-{last}"))
 
 
-def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
+def _fits_a_name(run: Run, noun: str, longest: int) -> Iterator[Problem]:
     if longest > _MAX_NAME_LENGTH:
-        cause = f"names of the {run.short_noun}'s pods would have {longest} characters, and the maximum is "
-        remedy = f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters"
-        yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
+        cause = f"names of the {noun}'s pods would have {longest} characters, and the maximum is {_MAX_NAME_LENGTH}"
+        yield Problem(run.at("name"), cause, f"Shorten the name by {longest - _MAX_NAME_LENGTH} characters")
+
+
+def _has_the_service(run: Run, key: str, owner: str) -> Problem:
+    """A problem for a run whose headless Service, which has the name of its Job or JobSet, another workload has too."""
+    cause = f"the headless Service of the run would be called {run.object_name}, like that of {owner}. "
+    return Problem(run.at(key), f"{cause}The second could not be created", f"Set another {key}")
 
 
 @each(lambda stack: stack.tpu_runs)
@@ -189,7 +187,7 @@ def ports_are_valid(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
 def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     if isinstance(run, TrainingRun):
-        return  # training_jobs.namespaces_can_be_deleted
+        return  # namespaces_can_be_deleted
     if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
         cause = "an old version of a run stays until its namespace is deleted, and namespace "
         cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"
@@ -215,12 +213,10 @@ def queued_pools_take_queued_runs(place: Placed[Workload]) -> Iterator[Problem]:
     own = [quota for quota in queue.quotas if quota.flavor and pool.name in quota.flavor.section.pools] if queue else []
     if workload.queue is None or (queue is not None and not own):
         missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
-        yield Problem(
-            path,
-            f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending",
-            f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
-            f"or set {pool.at('capacity')} to {{mode: flexStart}}",
-        )
+        cause = f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending"
+        remedy = f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
+        remedy += f"or set {pool.at('capacity')} to {{mode: flexStart}}"
+        yield Problem(path, cause, remedy)
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -275,10 +271,82 @@ def shared_growing_pools_have_their_own_flavors(stack: ResolvedStack) -> Iterato
             if quota.flavor and len(quota.flavor.section.pools) > 1 and set(quota.flavor.section.pools) & set(shared)
         ]
         if several:
-            cause = (
-                f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, and flavor {several[0].name} "
-            )
-            cause += f"counts {join_names(several[0].pools)} as one. Kueue could admit both, and each would wait for "
-            cause += "a pool that the other holds"
+            cause = f"{seen[shared[0]].name} and {run.name} share pools that grow from zero, and flavor "
+            cause += f"{several[0].name} counts {join_names(several[0].pools)} as one. Kueue could admit both, and "
+            cause += "each would wait for a pool that the other holds"
             yield Problem(run.at("pools"), cause, "Define a flavor for each pool, or use different pools for the runs")
             return
+
+
+each_job = each(lambda stack: [placed.section for placed in stack.of(TrainingRun)])
+
+
+@each_job
+def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator[Problem]:
+    """Directories of checkpoints are relative paths, and a run does not resume from its own."""
+    stated = {"checkpoints.path": run.checkpoints.path if run.checkpoints else None, "resumeFrom": run.resume_from}
+    for key, directory in stated.items():
+        if directory is None:
+            continue
+        path = PurePosixPath(directory)
+        if "://" in directory or path.is_absolute() or ".." in path.parts or not path.parts:
+            cause = f'"{directory}" is not a directory in the bucket. The run would not find its checkpoints'
+            yield Problem(run.at(key), cause, "Write a path relative to the bucket, for example experiments/first")
+    if run.resume_from is None:
+        return
+    if run.checkpoints is None:
+        cause = "the run has no checkpoints, and resumeFrom is a directory in their bucket. It would have no effect"
+        yield Problem(run.at("resumeFrom"), cause, "Set checkpoints: {bucket: …}, or remove resumeFrom")
+    elif (run.checkpoints.bucket, PurePosixPath(run.resume_from)) == run.checkpoint_folder:
+        cause = f"{run.resume_from} is the run's own directory, from which it always resumes. It would have no effect"
+        yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
+
+
+@each_job
+def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
+    """Each bucket has a mount path of its own."""
+    seen: dict[PurePosixPath, str] = {}
+    for mount in run.bucket_mounts:
+        first = seen.setdefault(PurePosixPath(mount.path), mount.key)
+        if first != mount.key:
+            cause = f"{mount.path} is also the mount path of {first}. Kubernetes would refuse the pods"
+            yield Problem(run.at(f"{mount.key}.mountPath"), cause, "Write another path")
+
+
+@each_job
+def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
+    """Resources of the FUSE sidecar are for runs that mount a bucket."""
+    for key, stated in (("sidecarMemoryLimit", run.sidecar_memory_limit), ("sidecarCpu", run.sidecar_cpu)):
+        if stated is not None and not run.bucket_mounts:
+            cause = "the run mounts no bucket, so its pods have no FUSE sidecar. It would have no effect"
+            yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
+
+
+@each_job
+def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
+    """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
+    if run.namespace == DEFAULT_NAMESPACE:
+        cause = f"finished runs stay until their namespace is deleted, and namespace {DEFAULT_NAMESPACE} is never "
+        cause += "deleted. They would outlive the stack"
+        yield Problem(run.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
+
+
+@rule
+def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
+    """Names of JobSets begin with a letter, leave room for those of their pods, and no other Service has them."""
+    services = {
+        (workload.namespace, workload.service_name): workload.name
+        for workload in stack.workloads
+        if not isinstance(workload, TrainingRun)
+    }
+    for run in (placed.section for placed in stack.of(TrainingRun)):
+        yield from _begins_with_a_letter(run)
+        yield from _fits_a_name(run, "run", len(run.pod_host(run.pods - 1)) + _POD_SUFFIX)
+        if owner := services.get((run.namespace, run.object_name)):
+            yield _has_the_service(run, "name", owner)
+
+
+def _begins_with_a_letter(run: Run) -> Iterator[Problem]:
+    if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
+        cause = f"{run.name} begins with a digit. JobSet would refuse it"
+        yield Problem(run.at("name"), cause, "Begin with a letter")
