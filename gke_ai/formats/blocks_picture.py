@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
-from gke_ai.formats.svg import Canvas, fitted, width, wrapped
+from gke_ai.formats.svg import EDGE, LINE, Canvas, fitted, width, wrapped
 from gke_ai.kube.blocks import BlockNode, pods_by_run
 from gke_ai.terminal import Stop
 
 # A letter identifies a run, also where colors repeat or look alike. Runs without a letter share the last sign.
 COLORS = ("blue", "amber", "violet", "teal", "red", "green")
 LETTERS = f"{ascii_uppercase}{ascii_lowercase}+"
-EDGE, GAP, LINE = 24.0, 32.0, 22.0
+GAP = 32.0
 # A node: its width and height, the GPUs in it, and the height of its name below. A row has the height of all.
 CELL, BOX, BAR, ROW = 120.0, 30.0, 18.0, 52.0
 HEADER, SUBBLOCK, BELOW = 34.0, 18.0, 14.0
@@ -27,7 +27,10 @@ MIN_SQUARE = 4.0
 
 # Block, sub-block, host, and the place among the nodes of a host: where a node is, also if another one replaces it.
 Place = tuple[str, str, str, int]
-Sides = Mapping[str, Mapping[Place, BlockNode]]
+Nodes = Mapping[Place, BlockNode]
+Sides = Mapping[str, Nodes]
+# Letter and color of each run.
+Runs = Mapping[str, tuple[str, str]]
 
 
 def of_cluster(name: str, nodes: Sequence[BlockNode]) -> str:
@@ -55,9 +58,7 @@ def drawn(headline: str, placements: Mapping[str, Sequence[BlockNode]]) -> str:
     if hidden := len({place[0] for place in places}) - len({place[0] for place in shown}):
         notes.append(f"{hidden} more block{'s are' if hidden > 1 else ' is'} not shown.")
     canvas = Canvas(wide, base + LINE * (len(listed) + len(notes)) + 20, _alternative(headline, listed, sides))
-    canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
-    for number, line in enumerate(lines):
-        canvas.text(EDGE, 38 + LINE * number, line, 17, bold=True)
+    canvas.page(lines)
     for number, line in enumerate(explained):
         canvas.text(EDGE, 38 + LINE * (len(lines) - 1) + 22 + 16 * number, line, SIZE, "muted")
     first = next(iter(sides.values()))
@@ -106,7 +107,7 @@ def _by(places: Sequence[Place], labels: int) -> Iterator[list[Place]]:
         yield [*group]
 
 
-def _runs(sides: Sequence[Mapping[Place, BlockNode]]) -> dict[str, tuple[str, str]]:
+def _runs(sides: Sequence[Nodes]) -> Runs:
     """Letter and color of each run: those that are elsewhere afterwards come first."""
     states = [pods_by_run(side.values()) for side in sides]
     names = {name for state in states for name in state}
@@ -126,13 +127,7 @@ def _rows(subblock: Sequence[Place]) -> int:
 
 
 def _side(
-    canvas: Canvas,
-    left: float,
-    top: float,
-    places: Sequence[Place],
-    side: Mapping[Place, BlockNode],
-    first: Mapping[Place, BlockNode],
-    runs: Mapping[str, tuple[str, str]],
+    canvas: Canvas, left: float, top: float, places: Sequence[Place], side: Nodes, first: Nodes, runs: Runs
 ) -> None:
     """All blocks of a side, downwards."""
     y = top
@@ -156,14 +151,7 @@ def _side(
         y += _height(block)
 
 
-def _node(
-    canvas: Canvas,
-    x: float,
-    y: float,
-    node: BlockNode | None,
-    first: BlockNode | None,
-    runs: Mapping[str, tuple[str, str]],
-) -> None:
+def _node(canvas: Canvas, x: float, y: float, node: BlockNode | None, first: BlockNode | None, runs: Runs) -> None:
     """A node with its GPUs, from left to right by run, and its name. A heavy outline marks a change."""
     changed = (node and (node.name, node.uses, node.closed)) != (first and (first.name, first.uses, first.closed))
     outline, thick = ("ink", 2) if changed else ("line", 1)

@@ -31,6 +31,14 @@ def new_console(log_width: int = LOG_WIDTH) -> Console:
     return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else log_width)
 
 
+def show(parts: Iterable[RenderableType]) -> None:
+    """Prints parts of a result, each after an empty line."""
+    console = new_console()
+    for part in parts:
+        console.print()
+        console.print(part)
+
+
 def new_table(
     columns: Iterable[str], rows: Iterable[Iterable[str | Text]], title: str = "", wrapped: Container[str] = REASONS
 ) -> Table:

@@ -24,6 +24,8 @@ PALETTE = {
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 ROUNDING = 0.001
+# The edge of a page, and the height of a line of its headline.
+EDGE, LINE = 24.0, 22.0
 # Widths of letters in ems, for wide fonts, so that texts also fit in others.
 _NARROW, _WIDE = set("iljtfrI.,:;'|()[]/-! "), set("mwMW@%—")
 
@@ -105,6 +107,26 @@ class Canvas:
         more += f' text-anchor="{anchor}"' if anchor != "start" else ""
         at = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
         self.parts.append(f'<text class="{self.style(fill)}" {at}{more}>{escape(text)}</text>')
+
+    def page(self, headline: Iterable[str]) -> None:
+        """Draws the background, and a headline in lines."""
+        self.rect(0, 0, self.width, self.height, "page", radius=12)
+        for place, line in enumerate(headline):
+            self.text(EDGE, 38 + LINE * place, line, 17, bold=True)
+
+    def legend(self, y: float, entries: Iterable[tuple[str, bool, str]]) -> float:
+        """Draws entries of a legend: a color, whether it is an outline, and a text. Returns the end of the last one."""
+        x = EDGE
+        for color, outline, text in entries:
+            if x + 27 + width(text, 12) > self.width - EDGE:
+                x, y = EDGE, y + 20
+            if outline:
+                self.rect(x, y - 10, 20, 12, "page", color, radius=3, thick=1.6, dashed=True)
+            else:
+                self.rect(x, y - 10, 20, 12, color, radius=3)
+            self.text(x + 27, y, text, 12, "muted")
+            x += 27 + width(text, 12) + 16
+        return x
 
     def path(
         self, d: str, stroke: str | None, thick: float = 1.5, dashed: bool = False, fill: str | None = None

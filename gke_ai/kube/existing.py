@@ -6,19 +6,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gke_ai.catalog.kueue.existing import (
-    PRIORITIES_OF_THE_SYSTEM,
-    Expected,
-    Labels,
-    NamedFlavor,
-    NamedPriority,
-    NamedQueue,
-)
+from gke_ai.catalog.kueue import existing
 from gke_ai.catalog.kueue.operators import OPERATORS, RAY_PROXY_FLAG, RAY_PROXY_KEY
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
-from gke_ai.kube.objects import Object
+from gke_ai.kube.objects import Object, key_of
 from gke_ai.kube.values import items, list_at, mapping, value
 
 # Effects of a taint that keep pods away: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
@@ -36,7 +29,7 @@ class Content:
     """Namespaces of the controllers of further kinds whose API it serves, where the controller has pods."""
     proxying: Collection[str] = ()
     """Those of controllers that ask pods with their own credential."""
-    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    namespaces: Mapping[str, existing.Labels] = field(default_factory=dict)
     """Labels of each namespace."""
     flavors: Mapping[str, Object] = field(default_factory=dict)
     local_queues: Mapping[tuple[str, str], Object] = field(default_factory=dict)
@@ -63,7 +56,7 @@ def read(api: ApiClient) -> Content:
         [namespace for namespace, found in deployments.items() if any(_is_proxying(api, item) for item in found)],
         {name: item["metadata"].get("labels") or {} for name, item in named("/api/v1/namespaces").items()},
         named(f"/apis/{KUEUE_API}/resourceflavors"),
-        {(queue["metadata"]["namespace"], queue["metadata"]["name"]): queue for queue in local_queues},
+        {key_of(queue): queue for queue in local_queues},
         named("/apis/scheduling.k8s.io/v1/priorityclasses"),
     )
 
@@ -83,7 +76,7 @@ def _is_proxying(api: ApiClient, deployment: Object) -> bool:
     return flags.get(RAY_PROXY_FLAG.lstrip("-"), "false").lower() not in ("false", "f", "0")
 
 
-def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
+def refusals(expected: existing.Expected, content: Content) -> Iterator[Refusal]:
     """Yields what a cluster lacks, each with the key that expects it and what to change."""
     kueue = content.kueue
     if expected.kueue is not None and kueue is None:
@@ -128,7 +121,7 @@ def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
         yield from _priority(priority, content.priority_classes)
 
 
-def _flavor(flavor: NamedFlavor, flavors: Mapping[str, Object]) -> Iterator[Refusal]:
+def _flavor(flavor: existing.NamedFlavor, flavors: Mapping[str, Object]) -> Iterator[Refusal]:
     found = flavors.get(flavor.name)
     if found is None:
         cause = f"the cluster has no flavor {flavor.name}, so its cluster queues would admit nothing"
@@ -165,7 +158,7 @@ def _flavor(flavor: NamedFlavor, flavors: Mapping[str, Object]) -> Iterator[Refu
             )
 
 
-def _local_queue(queue: NamedQueue, queues: Mapping[tuple[str, str], Object]) -> Iterator[Refusal]:
+def _local_queue(queue: existing.NamedQueue, queues: Mapping[tuple[str, str], Object]) -> Iterator[Refusal]:
     found = queues.get((queue.namespace, queue.name))
     if found is None:
         here = [name for namespace, name in queues if namespace == queue.namespace]
@@ -180,10 +173,10 @@ def _local_queue(queue: NamedQueue, queues: Mapping[tuple[str, str], Object]) ->
         )
 
 
-def _priority(priority: NamedPriority, classes: Mapping[str, Object]) -> Iterator[Refusal]:
+def _priority(priority: existing.NamedPriority, classes: Mapping[str, Object]) -> Iterator[Refusal]:
     found = classes.get(priority.name)
     if found is None:
-        own = [name for name in classes if not name.startswith(PRIORITIES_OF_THE_SYSTEM)]
+        own = [name for name in classes if not name.startswith(existing.PRIORITIES_OF_THE_SYSTEM)]
         cause = f"the cluster has no priority class {priority.name}, so it would refuse the pods"
         yield Refusal(cause, _other(own, "name"), priority.at("name"))
         return

@@ -11,6 +11,11 @@ from gke_ai.kube.values import mapping
 Object = Mapping[str, Any]
 
 
+def key_of(item: Object) -> tuple[str, str]:
+    """Returns the namespace and the name of an object. One of the whole cluster has an empty namespace."""
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
 def condition(item: Object, condition_type: str) -> Object:
     """Returns a status condition, or an empty one."""
     conditions = (item.get("status") or {}).get("conditions") or []

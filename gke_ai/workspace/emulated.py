@@ -20,13 +20,8 @@ from typing import Any, TextIO
 from gke_ai.catalog import section_files
 from gke_ai.catalog.section_files import folder_of
 from gke_ai.terminal import Stop
-from gke_ai.workspace.configuration_file import (
-    no_configuration,
-    read_configuration,
-    read_keys,
-    read_sections,
-    write_keys,
-)
+from gke_ai.workspace import configuration_file
+from gke_ai.workspace.configuration_file import read_configuration, read_keys, read_sections
 from gke_ai.workspace.emulation import RUN
 from gke_ai.workspace.stack import ROOT, Stack
 
@@ -62,7 +57,7 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
         named = remembered.read_text() if remembered.exists() else ""
         source = Path(named) if named else ROOT / f"Pulumi.{name}.yaml"
     if not source.exists() and not copy.exists():
-        raise no_configuration(source)
+        raise configuration_file.no_configuration(source)
     chosen = source if source.exists() else copy
     try:
         read_sections(chosen, deploying)
@@ -113,7 +108,7 @@ def lock_of(copy: Path) -> TextIO:
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
     """Copies a configuration and the files of its sections. A full disk leaves the copy as it is."""
     content = content_of(source, copy, defaults)
-    write_keys(copy.with_suffix(".new"), content.pop("config"), source, content).replace(copy)
+    configuration_file.write_keys(copy.with_suffix(".new"), content.pop("config"), source, content).replace(copy)
 
 
 def is_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.forecast.rehearse.ownership import managed_fields
+from gke_ai.forecast.rehearse.restore import managed_fields
 
 
 def condition(type_: str) -> dict[str, Any]:

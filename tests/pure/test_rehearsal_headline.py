@@ -160,7 +160,7 @@ def has_effect(forecast: Forecast) -> bool:
             for row in tables.get(title, [])
             for cell in row.values()
         )
-        or any((row["come"], row["go"]) != ("0", "0") for row in tables.get("Nodes", []))
+        or any((row["added"], row["removed"]) != ("0", "0") for row in tables.get("Nodes", []))
         or any(entry.fewest < min(entry.ready_before, entry.wanted_after) for entry in forecast.servers)
     )
 

@@ -17,7 +17,7 @@ from emulator.cloud import delay
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.nodes.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from gke_ai.forecast.outcome.timeline import Timeline
-from gke_ai.forecast.rehearse import command, configurations, delays, prepared
+from gke_ai.forecast.rehearse import command, delays, prepared, sources
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -41,7 +41,7 @@ def written(path: Path, **config: object) -> Path:
 # ---------------------------------------------------------------------------------------------------- configurations
 def test_base_of_another_file_is_the_stack_file_of_the_working_tree(tmp_path: Path) -> None:
     changed = written(tmp_path / "changed.yaml", serving=[])
-    assert configurations.base("prod", None, changed, tmp_path) == ROOT / "Pulumi.prod.yaml"
+    assert sources.base("prod", None, changed, tmp_path) == ROOT / "Pulumi.prod.yaml"
 
 
 def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
         identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     file = written(tmp_path / "Pulumi.prod.yaml", size=1)
     git("init", "--initial-branch=main")
     git("add", ".")
@@ -58,26 +58,26 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
     written(file, size=2)
     git("commit", "--all", "--message=change")
     written(file, size=3)  # not committed
-    base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
+    base = sources.base("prod", None, sources.changed("prod", None), tmp_path / "folder")
     assert yaml.safe_load(base.read_text()) == {"config": {"gke-ai:size": 1}}
-    assert configurations.differing_keys(base, file) == ["size"]
+    assert sources.differing_keys(base, file) == ["size"]
 
 
 def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Stop, match="Name one with --config"):
-        configurations.changed("none", None)
+        sources.changed("none", None)
     with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
-        configurations.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
-    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+        sources.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     with pytest.raises(Stop, match="--base FILE"):
-        configurations.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
+        sources.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
 
 
 def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> None:
     file = tmp_path / "changed.yaml"
     file.write_text("config: [")
     with pytest.raises(Stop, match="is not valid YAML"):
-        configurations.changed("prod", file)
+        sources.changed("prod", file)
 
 
 def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from gke_ai import settings
 from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import MAX_BYTES
 from gke_ai.cli.tools import needed
-from gke_ai.forecast.rehearse import configurations, prepared
+from gke_ai.forecast.rehearse import prepared, sources
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.upgrades import Upgrade
 from gke_ai.forecast.simulate.command import queues_of
@@ -242,7 +242,7 @@ def test_checks_refuse_what_is_too_large(tmp_path: Path) -> None:
         resolve(yaml.safe_load(file.read_text())["config"])
     assert any("Move this section to a file" in mistake for mistake in mistakes(tmp_path, ["dev"]))
     with pytest.raises(Stop, match="Move this section to a file"):
-        configurations.changed("dev", file)
+        sources.changed("dev", file)
 
 
 # ---------------------------------------------------------------------------------------------------------- readers
@@ -303,7 +303,7 @@ def test_a_rehearsal_reads_the_files_of_both_sides(tmp_path: Path, monkeypatch: 
         identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
         subprocess.run(["git", *identity, *words], cwd=tmp_path / "own", check=True, capture_output=True)
 
-    monkeypatch.setattr(configurations, "ROOT", tmp_path / "own")
+    monkeypatch.setattr(sources, "ROOT", tmp_path / "own")
     file = in_files(tmp_path / "own" / "Pulumi.prod.yaml", {"serving": [1], "training": [1]})
     (file.parent / "teams").mkdir()
     (file.parent / "teams" / "batch.yaml").write_text("[1]")
@@ -314,12 +314,12 @@ def test_a_rehearsal_reads_the_files_of_both_sides(tmp_path: Path, monkeypatch: 
     (file.parent / "serving.yaml").write_text("[2]")
     (file.parent / "teams" / "batch.yaml").write_text("[2]")
     git("commit", "--all", "--message=change")
-    base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
+    base = sources.base("prod", None, sources.changed("prod", None), tmp_path / "folder")
     assert read_sections(base) == {
         "gcp:project": "my-project",
         **{f"{PREFIX}{key}": [1] for key in ("batch", "serving", "training")},
     }
-    assert configurations.differing_keys(base, file) == ["batch", "serving"]
+    assert sources.differing_keys(base, file) == ["batch", "serving"]
 
     scratch = Scratch(tmp_path / "scratch")
     copy = scratch.copy("base", base, {f"{PREFIX}training": [3]})

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.compare.comparison import AS_FORECAST, Line, beside, happened
 from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.result.forecast import read as read_forecast
 from gke_ai.forecast.snapshot.command import read_file
+from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.formats.console import new_console, new_table
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
@@ -28,7 +28,6 @@ from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 
 Objects = Mapping[str, Iterable[Object]]
-PATHS = {"Workload": f"/apis/{KUEUE_API}/workloads", "Pod": "/api/v1/pods", "Node": "/api/v1/nodes"}
 
 
 def show(stack: Stack, file: Path, snapshot: Path | None, since: datetime | None) -> None:
@@ -53,7 +52,7 @@ def compare(forecast: Forecast, objects: Objects, since: datetime) -> list[Line]
 def of_cluster(stack: Stack) -> Objects:
     """Reads the cluster of a stack."""
     api = stack.cluster()
-    return {kind: list_objects(api, path) for kind, path in PATHS.items()}
+    return {kind: list_objects(api, kinds()[kind].path()) for kind in ("Workload", "Pod", "Node")}
 
 
 def last_update(stack: Stack) -> datetime:

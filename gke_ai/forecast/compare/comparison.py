@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.reasons import REFUSED
@@ -54,6 +54,9 @@ class Line:
     happened: tuple[str, ...]
 
 
+Facts = Mapping[Fact, int]
+
+
 def facts(forecast: Forecast) -> Counter[Fact]:
     """Returns what happens to workloads that Kueue knows, with the number of replicas of servers.
 
@@ -84,7 +87,7 @@ def happened(objects: Mapping[str, Iterable[Object]], since: datetime, stack: st
 
 def before(workload: Object, since: datetime) -> Object:
     """Returns a Workload as it was at a time: conditions that became true later were not true then."""
-    conditions: list[Mapping[str, Any]] = []
+    conditions: list[Object] = []
     evicted = condition(workload, "Evicted")
     was_evicted = evicted.get("status") == "True" and _moment(evicted.get("lastTransitionTime")) >= since
     for entry in items(workload, "status", "conditions"):
@@ -110,13 +113,7 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[WorkloadName
     return [*lines, *_pools(forecast, later)]
 
 
-def _line(
-    name: WorkloadName,
-    ours: Mapping[Fact, int],
-    theirs: Mapping[Fact, int],
-    present: set[WorkloadName],
-    names_preemptors: bool,
-) -> Line:
+def _line(name: WorkloadName, ours: Facts, theirs: Facts, present: set[WorkloadName], names_preemptors: bool) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
     comparable = expected if names_preemptors else [fact._replace(preemptor=UNNAMED) for fact in expected]

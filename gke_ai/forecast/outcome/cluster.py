@@ -38,9 +38,8 @@ def controllers(histories: Histories) -> dict[WorkloadName, History]:
 
 def servers(histories: Histories, clock: Clock, ended: float) -> tuple[Server, ...]:
     """Returns the replicas of each server, before, meanwhile and after."""
-    return tuple(
-        sorted(_server(history, clock, ended) for history in controllers(histories).values() if is_server(history.last))
-    )
+    found = controllers(histories).values()
+    return tuple(sorted(_server(history, clock, ended) for history in found if is_server(history.last)))
 
 
 def _server(history: History, clock: Clock, ended: float) -> Server:
@@ -51,17 +50,10 @@ def _server(history: History, clock: Clock, ended: float) -> Server:
     below = sum(
         clock.exactly(end) - clock.exactly(begin) for (begin, ready), (end, _) in pairwise(steps) if ready < needed
     )
-    return Server(
-        f"{metadata['namespace']}/{metadata['name']}",
-        str((template.get("metadata", {}).get("labels") or {}).get(QUEUE_LABEL, ""))
-        or label(history.last, QUEUE_LABEL),
-        replicas(before),
-        replicas(after),
-        ready_replicas(before),
-        ready_replicas(after),
-        min(ready for _, ready in steps),
-        round(below),
-    )
+    queue = label(template, QUEUE_LABEL) or label(history.last, QUEUE_LABEL)
+    counts = (replicas(before), replicas(after), ready_replicas(before), ready_replicas(after))
+    name, fewest = f"{metadata['namespace']}/{metadata['name']}", min(ready for _, ready in steps)
+    return Server(name, queue, *counts, fewest, round(below))
 
 
 def ready_steps(history: History, ended: float) -> list[tuple[float, int]]:
@@ -120,22 +112,14 @@ def accelerators(
             groups[accelerator_type(node), capacity_of(node), label(node, INSTANCE_TYPE), count].append(history)
     used_before, used_after = used_on_nodes(histories, 0.0), used_on_nodes(histories, ended)
     result = []
-    for (accelerator, capacity, machine, per_node), members in sorted(groups.items()):
+    for key, members in sorted(groups.items()):
         names = [history.last["metadata"]["name"] for history in members]
         before = sum(history.before is not None for history in members)
-        entry = Accelerators(
-            accelerator,
-            capacity,
-            machine,
-            per_node,
-            before,
-            sum(history.gone is None for history in members),
-            sum(used_before[name] for name in names),
-            sum(used_after[name] for name in names),
-            round(before * horizon / 3600, 3),
-            round(sum(_node_seconds(history, clock, horizon, left) for history in members) / 3600, 3),
-        )
-        result.append(entry)
+        after = sum(history.gone is None for history in members)
+        used = (sum(used_before[name] for name in names), sum(used_after[name] for name in names))
+        paid = sum(_node_seconds(history, clock, horizon, left) for history in members)
+        hours = (round(before * horizon / 3600, 3), round(paid / 3600, 3))
+        result.append(Accelerators(*key, before, after, *used, *hours))
     return tuple(result)
 
 

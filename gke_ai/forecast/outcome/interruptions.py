@@ -207,9 +207,8 @@ def _cause(pod: Object, second: float, histories: Histories, siblings: list[Hist
 
 def _drained(pod: Object, second: float, histories: Histories) -> str:
     """The pool whose node was drained when the pod ended; empty if its node stayed."""
-    nodes = (
-        node for node in histories.get("Node", {}).values() if node.last["metadata"]["name"] == pod["spec"]["nodeName"]
-    )
+    name = pod["spec"]["nodeName"]
+    nodes = (node for node in histories.get("Node", {}).values() if node.last["metadata"]["name"] == name)
     node = max((node for node in nodes if node.first <= second), key=lambda node: node.first, default=None)
     if node is None:
         return ""

@@ -6,17 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
+from gke_ai.forecast.outcome import cluster
 from gke_ai.forecast.outcome.clock import Clock, clock
-from gke_ai.forecast.outcome.cluster import (
-    Owners,
-    accelerators,
-    controllers,
-    leaves,
-    nodes,
-    ready_steps,
-    replicas,
-    servers,
-)
+from gke_ai.forecast.outcome.cluster import Owners, controllers, ready_steps, replicas
 from gke_ai.forecast.outcome.interruptions import by_workload, interrupted, interruptions, serves
 from gke_ai.forecast.outcome.queue import Queue, queue
 from gke_ai.forecast.outcome.quota import over_quota
@@ -66,7 +58,7 @@ def outcome(
     interrupts = interruptions(objects, pods, by_owner, time, timeline.ended)
     waiting = waits(objects, queued, by_owner)
     new_waits = [wait for wait in waiting if not wait.before]
-    left = {uid: leaves(node, objects, time, idle) for uid, node in objects.get("Node", {}).items()}
+    left = {uid: cluster.leaves(node, objects, time, idle) for uid, node in objects.get("Node", {}).items()}
     touched = {entry.workload for entries in (evictions, starts, new_waits, ends, interrupts) for entry in entries}
     return Forecast(
         stack=stack,
@@ -84,9 +76,9 @@ def outcome(
         ends=ends,
         interruptions=interrupts,
         over_quota=over_quota(objects),
-        nodes=nodes(objects),
-        servers=servers(objects, time, timeline.ended),
-        accelerators=accelerators(objects, time, timeline.ended, horizon, left),
+        nodes=cluster.nodes(objects),
+        servers=cluster.servers(objects, time, timeline.ended),
+        accelerators=cluster.accelerators(objects, time, timeline.ended, horizon, left),
         durations=durations,
         lanes=(*lanes(objects, queued, time, timeline.ended, touched), *node_lanes(objects, time, left)),
         notes=tuple(notes),
@@ -135,27 +127,19 @@ def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | Non
     for uid, node in histories.get("Node", {}).items():
         ready = next((at for at, version in node.versions if holds(version, "Ready")), None)
         end = left[uid]
-        pools[pool_of(node.last)].append(
-            (
-                time.exactly(max(node.first, 0.0)),
-                time.exactly(max(ready, 0.0)) if ready is not None else inf,
-                inf if end is None else end,
-            )
-        )
+        begins, is_ready = time.exactly(max(node.first, 0.0)), inf if ready is None else time.exactly(max(ready, 0.0))
+        pools[pool_of(node.last)].append((begins, is_ready, inf if end is None else end))
     for pool, spans in sorted(pools.items()):
         seconds = sorted({0.0} | {second for span in spans for second in span if second < inf})
-        counts = [
-            (
-                round(second),
-                Count(
-                    sum(ready <= second < end for _, ready, end in spans),
-                    sum(begin <= second < end for begin, _, end in spans),
-                ),
-            )
-            for second in seconds
-        ]
+        counts = [(round(second), _count(spans, second)) for second in seconds]
         if len({state for _, state in counts}) > 1:
             yield Lane("nodes", pool, _joined(counts))
+
+
+def _count(spans: Iterable[tuple[float, float, float]], second: float) -> Count:
+    """The nodes that are Ready and that exist at a time, by the times at which each begins, is Ready and ends."""
+    present = [ready for begin, ready, end in spans if begin <= second < end]
+    return Count(sum(ready <= second for ready in present), len(present))
 
 
 def _states(history: History, pods: list[History]) -> Iterator[tuple[float, str]]:

@@ -15,6 +15,7 @@ from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import End, Eviction, Start, Wait
 from gke_ai.kube.names import UNNAMED, WORKLOAD, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds
+from gke_ai.kube.values import items, mapping
 
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/statefulset/statefulset_reconciler.go
 ON_HOLD = "OnHold"
@@ -52,9 +53,7 @@ class Queue:
 
         Without replicas that their server creates again: evicted ones, and those whose pods, by uid, are interrupted.
         """
-        again = {
-            uid for uid, (_, history) in self.workloads.items() if owner_of(history.last).get("uid") in interrupted
-        }
+        again = {uid for uid, (_, run) in self.workloads.items() if owner_of(run.last).get("uid") in interrupted}
         entries = [*self._ends(), *self._deleted()]
         return together((uid, entry) for uid, entry in entries if uid not in again)
 
@@ -166,13 +165,8 @@ def _is_running(pod: Object) -> bool:
 
 def flavor_of(workload: Object) -> str:
     """Returns the flavors of an admitted workload, separated by commas."""
-    admission = (workload.get("status") or {}).get("admission") or {}
-    flavors = {
-        str(flavor)
-        for pod_set in admission.get("podSetAssignments") or []
-        for flavor in (pod_set.get("flavors") or {}).values()
-    }
-    return ", ".join(sorted(flavors))
+    pod_sets = items(workload, "status", "admission", "podSetAssignments")
+    return ", ".join(sorted({str(flavor) for pod_set in pod_sets for flavor in mapping(pod_set, "flavors").values()}))
 
 
 def replicas_of(name: WorkloadName, workload: Object) -> int:

@@ -47,7 +47,7 @@ _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
 # What the API server says of a pod that it refuses.
 _FORBIDDEN = re.compile(r"(?: is forbidden| denied the request): (.*)", re.S)
-_NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
+NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 # Why Kueue preempts, by the reason of the condition Preempted.
 CAUSES: Mapping[str, str] = {
     "InClusterQueue": "it has a lower priority in the same cluster queue",
@@ -214,7 +214,7 @@ def why_evicted(reason: str, cause: str, preemptor: object) -> str:
 
 def _amount(resource: str, quantity: str, more: str = "") -> str:
     number = _number(resource, quantity)
-    name = _NAMES.get(resource, resource) + ("s" if resource in _NAMES and number != "1" else "")
+    name = NAMES.get(resource, resource) + ("s" if resource in NAMES and number != "1" else "")
     return " ".join(filter(None, [number, more, name]))
 
 

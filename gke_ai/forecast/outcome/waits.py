@@ -11,24 +11,9 @@ from typing import NamedTuple
 
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.forecast.outcome import reasons
 from gke_ai.forecast.outcome.cluster import Owners, workload_of
 from gke_ai.forecast.outcome.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
-from gke_ai.forecast.outcome.reasons import (
-    ADMISSION_CHECKS,
-    GATED,
-    INADMISSIBLE,
-    NO_NODE,
-    OVERTAKEN,
-    PENDING,
-    REFUSED,
-    SUSPENDED,
-    UNPROCESSED,
-    message_of,
-    missing_quota,
-    never_starts,
-    stated_reason,
-    why_refused,
-)
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Wait
 from gke_ai.formats.sentences import join_names
@@ -36,7 +21,7 @@ from gke_ai.kube.creation import CREATORS, EVENT, OWN, children, creator, has_en
 from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
-from gke_ai.kube.objects import Object, condition, label
+from gke_ai.kube.objects import Object, condition, key_of, label
 from gke_ai.kube.pods import ended
 from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, shape_of
 from gke_ai.kube.values import items, mapping, value
@@ -74,14 +59,14 @@ class _Moment:
     def reason(self, uid: str) -> Reason:
         """Returns why a workload waits."""
         workload = self.waiting[uid][1]
-        kind, text = stated_reason(workload)
-        if kind == ADMISSION_CHECKS:
+        kind, text = reasons.stated_reason(workload)
+        if kind == reasons.ADMISSION_CHECKS:
             return Reason(kind, text)
         if lost := self._lost(workload):
             return lost
-        if text and text != OVERTAKEN:
+        if text and text != reasons.OVERTAKEN:
             return Reason(kind, text, self._never(workload))
-        return self._of_another(workload) or Reason(PENDING, text or UNPROCESSED)
+        return self._of_another(workload) or Reason(reasons.PENDING, text or reasons.UNPROCESSED)
 
     def _lost(self, workload: Object) -> Reason | None:
         """Why the queues of a workload admit nothing, whatever Kueue said of it before."""
@@ -89,29 +74,29 @@ class _Moment:
         if self.local is None or self.queues is None:
             return None
         if not name:
-            return Reason(INADMISSIBLE, "a queue: it names none, and Kueue holds runs without one", never=True)
+            return Reason(reasons.INADMISSIBLE, "a queue: it names none, and Kueue holds runs without one", never=True)
         local, queue = self.local.get((namespace, name)), self.queue(workload)
         title, name = f"LocalQueue {name}", str(value(local, "spec", "clusterQueue") or "")
         for called, found in ((title, local), (f"ClusterQueue {name}", queue)):
             if found is None:
-                return Reason(INADMISSIBLE, f"{called}, which does not exist", never=True)
+                return Reason(reasons.INADMISSIBLE, f"{called}, which does not exist", never=True)
             if str(found["spec"].get("stopPolicy", "None")) != "None":
-                return Reason(INADMISSIBLE, f"{called}, which is stopped")
+                return Reason(reasons.INADMISSIBLE, f"{called}, which is stopped")
         labels = mapping((self.namespaces or {}).get(namespace), "metadata", "labels")
         if self.namespaces is not None and not selects(value(queue, "spec", "namespaceSelector"), labels):
             text = f"ClusterQueue {name}, whose namespaceSelector does not select namespace {namespace}"
-            return Reason(INADMISSIBLE, text, never=True)
+            return Reason(reasons.INADMISSIBLE, text, never=True)
         active = condition(queue or {}, "Active")
         if active.get("status") == "False":
             message = str(active.get("message", "")).rstrip(".")
-            return Reason(INADMISSIBLE, f"ClusterQueue {name}: {message}", never=True)
+            return Reason(reasons.INADMISSIBLE, f"ClusterQueue {name}: {message}", never=True)
         return None
 
     def _never(self, workload: Object) -> bool:
         """Whether Kueue says so. It may still start with fewer pods if it allows that."""
         if any(pod_set.get("minCount") for pod_set in workload["spec"].get("podSets") or []):
             return False
-        return never_starts(message_of(workload), flavors_of(self.queue(workload) or {}))
+        return reasons.never_starts(reasons.message_of(workload), flavors_of(self.queue(workload) or {}))
 
     def queue(self, workload: Object) -> Object | None:
         """The cluster queue of a workload."""
@@ -124,7 +109,7 @@ class _Moment:
         stated: dict[str, list[tuple[WorkloadName, Object]]] = defaultdict(list)
         for name, workload in sorted(self.waiting.values(), key=lambda item: (_order(item[1]), item[0])):
             queue = self.queue(workload)
-            if queue is not None and stated_reason(workload)[1] not in ("", OVERTAKEN):
+            if queue is not None and reasons.stated_reason(workload)[1] not in ("", reasons.OVERTAKEN):
                 stated[queue["metadata"]["name"]].append((name, workload))
         return stated
 
@@ -148,9 +133,9 @@ class _Moment:
             if _order(other) >= _order(workload):
                 return None
             text = f"{first}, which is before it in ClusterQueue {name} ({STRICT})"
-            return Reason(PENDING, text, self._never(other))
+            return Reason(reasons.PENDING, text, self._never(other))
         equal = self._equal.get((name, shape_of(workload)))
-        return Reason(*stated_reason(equal), self._never(equal)) if equal else None
+        return Reason(*reasons.stated_reason(equal), self._never(equal)) if equal else None
 
 
 def _order(workload: Object) -> tuple[int, str]:
@@ -166,7 +151,7 @@ def _moment(histories: Histories, queued: Queue, version: Callable[[History], Ob
     for uid, (name, history) in queued.workloads.items():
         if (workload := version(history)) and is_queued(workload):
             waiting[uid] = name, workload
-    local = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in present("LocalQueue")}
+    local = {key_of(item): item for item in present("LocalQueue")}
     queues, namespaces = (
         {item["metadata"]["name"]: item for item in present(kind)} if kind in histories else None
         for kind in ("ClusterQueue", "Namespace")
@@ -196,7 +181,7 @@ def _is_free(workload: Object, before: _Moment, after: _Moment) -> bool:
     """Whether the quota that Kueue last missed for a workload has become free in its cluster queue."""
     name = str(value(after.queue(workload), "metadata", "name"))
     old, new = before.held.get(name, {}), after.held.get(name, {})
-    needed = missing_quota(message_of(workload))
+    needed = reasons.missing_quota(reasons.message_of(workload))
     return bool(needed) and all(old.get(cell, 0) - new.get(cell, 0) >= more for cell, more in needed.items())
 
 
@@ -212,14 +197,14 @@ def _for_pods(histories: Histories, owners: Owners) -> Iterator[Wait]:
         name, owner = WorkloadName.of_pod(pod), workload_of(pod, owners)
         living[name] += 1
         if lacks_node(pod):
-            waiting[name, NO_NODE, history.before is not None and lacks_node(history.before)].append(pod)
+            waiting[name, reasons.NO_NODE, history.before is not None and lacks_node(history.before)].append(pod)
         elif gates and not pod["metadata"].get("deletionTimestamp") and not (owner and is_queued(owner.last)):
-            waiting[name, GATED, bool(items(history.before, "spec", "schedulingGates"))].append(pod)
+            waiting[name, reasons.GATED, bool(items(history.before, "spec", "schedulingGates"))].append(pod)
     events = [history.last for history in histories.get("Event", {}).values()]
     for (of, reason, before), pods in waiting.items():
         named = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
         text = f"the removal of scheduling gate {join_names(named)} from {len(pods)} of its {living[of]} pods"
-        text = text if reason == GATED else f"a node: {_why_no_node(pods, events)}"
+        text = text if reason == reasons.GATED else f"a node: {_why_no_node(pods, events)}"
         owner, count = workload_of(pods[0], owners), len(pods) if of.has_replicas else 1
         queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
         yield Wait(of, queue, priority_of(owner.last if owner else pods[0]), reason, text, before, count)
@@ -242,9 +227,9 @@ def _uncreated(histories: Histories, owners: Owners) -> Iterator[Wait]:
             stated = label(item, QUEUE_LABEL) or label(mapping(item, "spec", "template"), QUEUE_LABEL)
             queue, priority = (queue_of(of.last), priority_of(of.last)) if (of := owners.get(name)) else (stated, 0)
             # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
-            text, never = why_refused(messages[own], living if name.has_replicas else ())
+            text, never = reasons.why_refused(messages[own], living if name.has_replicas else ())
             before, count = history.before is not None and own in early, lacking if name.has_replicas else 1
-            yield Wait(name, queue, priority, REFUSED, text, before, count, never)
+            yield Wait(name, queue, priority, reasons.REFUSED, text, before, count, never)
 
 
 def _suspended(histories: Histories, owners: Owners) -> Iterator[Wait]:
@@ -261,7 +246,7 @@ def _suspended(histories: Histories, owners: Owners) -> Iterator[Wait]:
             )
             text += f": check that {of_class} {name} exists" if queue and name else ""
             before = bool(history.before and history.before["spec"].get("suspend"))
-            yield Wait(WorkloadName.of_object(kind, item), queue, 0, SUSPENDED, text, before)
+            yield Wait(WorkloadName.of_object(kind, item), queue, 0, reasons.SUSPENDED, text, before)
 
 
 def lacks_node(pod: Object) -> bool:

@@ -14,7 +14,7 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import ApiClient, client_of, request
-from gke_ai.kube.objects import Object
+from gke_ai.kube.objects import Object, key_of
 from gke_ai.settings import BadConfiguration, ResolvedStack
 from gke_ai.settings.resolved import needs
 from gke_ai.terminal import Stop
@@ -94,7 +94,7 @@ def _objects(stack: ResolvedStack, snapshot: Snapshot | None) -> Iterator[Object
                 yield _bare(kind, item)
     named = {(queue.namespace, queue.name) for queue in expected.local_queues}
     for item in _of(snapshot, "LocalQueue"):
-        if (item["metadata"]["namespace"], item["metadata"]["name"]) in named:
+        if key_of(item) in named:
             yield _bare("LocalQueue", item)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.timeline import histories
-from gke_ai.forecast.rehearse import blocks, configurations, delays, plain, prepared, timers, upgrades
+from gke_ai.forecast.rehearse import blocks, delays, plain, prepared, sources, timers, upgrades
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update
@@ -22,7 +22,6 @@ from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.release import check_version, rehearsed
 from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.rehearse.scratch import Scratch, scratch
-from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render import rehearsal_picture, table
 from gke_ai.forecast.render.markdown import rehearsal_page
@@ -30,7 +29,7 @@ from gke_ai.forecast.result.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.snapshot import kueue
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.formats.console import new_console
+from gke_ai.formats import console
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import client_of, request
 from gke_ai.settings.calibration import Calibration
@@ -40,8 +39,9 @@ from gke_ai.workspace.emulated import state
 from gke_ai.workspace.prices import with_google
 
 # The two sides of a change, and the change while it is applied. Both kinds of each have the same methods.
-Source = Configurations | plain.Manifests
+Source = sources.Configurations | plain.Manifests
 Started = Update | Applied
+Start = Callable[[], Started]
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
 RESTORED_SETTLES, CHANGE_SETTLES = 30.0, 120.0
@@ -96,7 +96,7 @@ def show(options: Options) -> None:
         print(f"The {same} the same before and after, so there is no change to rehearse.")
         return
     if not options.manifests:
-        prices = with_google(prices, read_calibration(configurations.changed(options.stack, options.config)))
+        prices = with_google(prices, read_calibration(sources.changed(options.stack, options.config)))
     written = {options.json: forecast.written()} if options.json else {}
     picture = options.picture or state("reports", f"{options.stack}-rehearsal.svg")
     written[picture] = rehearsal_picture.drawn(forecast)
@@ -104,10 +104,7 @@ def show(options: Options) -> None:
         written[options.blocks or state("reports", f"{options.stack}-blocks.svg")] = blocks.picture(forecast)
     if options.markdown:
         written[options.markdown] = rehearsal_page(forecast, prices)
-    console = new_console()
-    for part in table.shown(forecast, prices):
-        console.print()
-        console.print(part)
+    console.show(table.shown(forecast, prices))
     write(written)
     if forecast.refused:
         raise SystemExit(REFUSED)
@@ -181,17 +178,17 @@ def google_remarks(pools: Iterable[Nodes], unavailable: Iterable[str], measured:
 def _source(options: Options, snapshot: Snapshot | None, folder: Path) -> Source:
     """The two sides of the change: manifests, or configurations of the program."""
     if not options.manifests:
-        config = configurations.changed(options.stack, options.config)
+        config = sources.changed(options.stack, options.config)
         upgrade = options.upgrade and options.upgrade.of(config, snapshot)
         if snapshot and options.snapshot:
             check_version(snapshot, options.snapshot.name)
         if not upgrade:
-            base = configurations.base(options.stack, options.base, config, folder)
+            base = sources.base(options.stack, options.base, config, folder)
         elif options.base:
             raise Stop("An upgrade needs no --base: it is rehearsed on --config, or on the stack's own configuration.")
         else:
             base, config = upgrade.configurations(config, folder)
-        return Configurations(options.stack, base, config, snapshot, upgrade, options.compression)
+        return sources.Configurations(options.stack, base, config, snapshot, upgrade, options.compression)
     if not snapshot or not options.snapshot:
         raise Stop(
             "Manifests say nothing about the nodes and Kueue. Add the state of the cluster: --snapshot snapshot.json"
@@ -227,14 +224,9 @@ def summarized(differing: Iterable[Difference]) -> Iterator[str]:
 
 
 def _change(
-    emulator: Scratch,
-    options: Options,
-    start: Callable[[], Started],
-    change: str,
-    stated: list[Duration],
-    recorder: Recorder,
+    emulator: Scratch, options: Options, start: Start, change: str, stated: list[Duration], recorder: Recorder
 ) -> Forecast:
-    compression = options.compression
+    compression, horizon = options.compression, options.minutes * 60
     delayed = delays.arguments(stated, compression)
     quiet = delays.longest(delayed) + delays.QUIET_SECONDS
     notes: list[str] = []
@@ -255,9 +247,8 @@ def _change(
                 raise SystemExit(REFUSED)
             notes.append(f"Before it was refused, the change had {join_names(done)}.")
         recorder.applied()
-        limit = CHANGE_SETTLES + options.minutes * 60 / compression
         with phase(f"watch until nothing changes for {quiet:.0f} s"):
-            settled = recorder.settle(quiet, limit)
+            settled = recorder.settle(quiet, CHANGE_SETTLES + horizon / compression)
         if owed := [] if settled else recorder.owed():
             notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
         notes += update.notes()
@@ -271,16 +262,8 @@ def _change(
     changed = histories(recorded)
     before, after = blocks.placements(changed)
     notes += [*timers.uncounted(changed), *blocks.moved(before, after)]
-    forecast = outcome(
-        recorded,
-        options.stack,
-        change,
-        compression,
-        options.minutes * 60,
-        stated,
-        notes,
-        options.snapshot.name if options.snapshot else "",
-    )
+    snapshot = options.snapshot.name if options.snapshot else ""
+    forecast = outcome(recorded, options.stack, change, compression, horizon, stated, notes, snapshot)
     upgrade = options.upgrade is not None
     return replace(forecast, refused=refused, upgrade=upgrade, placed_before=before, placed_after=after)
 

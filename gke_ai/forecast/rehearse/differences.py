@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.objects import key_of
 
 # Fields that controllers write all the time, or that differ between two runs of the same controllers, by kind.
 EXPECTED: tuple[tuple[str, str, str], ...] = (
@@ -95,5 +96,4 @@ def _by_identity(items: list[Any]) -> dict[str, Any]:
 
 
 def _name(item: Mapping[str, Any]) -> str:
-    metadata = item["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+    return "/".join(filter(None, key_of(item)))

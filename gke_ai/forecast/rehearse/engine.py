@@ -65,9 +65,8 @@ class Update:
 
     def lines(self) -> list[str]:
         """The lines that the update printed, without the dots of Pulumi's display."""
-        return [
-            line.rstrip() for line in self._file.read_text(errors="replace").splitlines() if not line.startswith("@")
-        ]
+        lines = self._file.read_text(errors="replace").splitlines()
+        return [line.rstrip() for line in lines if not line.startswith("@")]
 
     def wait(self) -> bool:
         """Waits until the update has ended. Returns whether it succeeded."""

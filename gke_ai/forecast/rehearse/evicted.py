@@ -86,7 +86,5 @@ def released(workload: Object, now: datetime) -> dict[str, Any] | None:
         return None
     evicted = condition(workload, "Evicted")
     reason, message = evicted.get("reason", "Preempted"), evicted.get("message", "")
-    return {
-        "admission": None,
-        "conditions": released_conditions(workload, reason, message, f"{now:%Y-%m-%dT%H:%M:%SZ}"),
-    }
+    conditions = released_conditions(workload, reason, message, f"{now:%Y-%m-%dT%H:%M:%SZ}")
+    return {"admission": None, "conditions": conditions}

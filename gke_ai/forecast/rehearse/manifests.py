@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader
 from gke_ai.catalog.documents import read as documents_of
-from gke_ai.catalog.fabric.rdma import DEVICE_API
 from gke_ai.catalog.kueue.namespaces import is_system
-from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
+from gke_ai.forecast.snapshot.fields import Kind, kinds
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.objects import ApiObject
@@ -26,50 +25,26 @@ Object = dict[str, Any]
 # An object of Kubernetes has 1.5 MiB at most: https://etcd.io/docs/v3.6/dev-guide/limit/
 MAX_BYTES, MAX_FILES, MAX_OBJECTS = 4 * 2**20, 1_000, 2_000
 _SUFFIXES = (".yaml", ".yml", ".json")
-_KUEUE, _JOBSET, _DEVICES = (api.partition("/")[0] for api in (KUEUE_API, JOBSET_API, DEVICE_API))
-
-
-class Kind(NamedTuple):
-    """A kind that a rehearsal applies: its API group, its plural name, and whether its objects have a namespace."""
-
-    group: str
-    plural: str
-    namespaced: bool = True
 
 
 # What decides who is admitted and where pods run, in the order in which it is applied. No CronJob: the clock starts its
 # Jobs, not the change.
-KINDS: Mapping[str, Kind] = {
-    "Namespace": Kind("", "namespaces", False),
-    "PriorityClass": Kind("scheduling.k8s.io", "priorityclasses", False),
-    "WorkloadPriorityClass": Kind(_KUEUE, "workloadpriorityclasses", False),
-    "ServiceAccount": Kind("", "serviceaccounts"),
-    "LimitRange": Kind("", "limitranges"),
-    "ResourceQuota": Kind("", "resourcequotas"),
-    "ComputeClass": Kind("cloud.google.com", "computeclasses", False),
-    "DeviceClass": Kind(_DEVICES, "deviceclasses", False),
-    "ResourceClaimTemplate": Kind(_DEVICES, "resourceclaimtemplates"),
-    "ResourceClaim": Kind(_DEVICES, "resourceclaims"),
-    "Topology": Kind(_KUEUE, "topologies", False),
-    "ResourceFlavor": Kind(_KUEUE, "resourceflavors", False),
-    "ProvisioningRequestConfig": Kind(_KUEUE, "provisioningrequestconfigs", False),
-    "AdmissionCheck": Kind(_KUEUE, "admissionchecks", False),
-    "Cohort": Kind(_KUEUE, "cohorts", False),
-    "ClusterQueue": Kind(_KUEUE, "clusterqueues", False),
-    "LocalQueue": Kind(_KUEUE, "localqueues"),
-    "Service": Kind("", "services"),
-    "PersistentVolumeClaim": Kind("", "persistentvolumeclaims"),
-    "PodDisruptionBudget": Kind("policy", "poddisruptionbudgets"),
-    "HorizontalPodAutoscaler": Kind("autoscaling", "horizontalpodautoscalers"),
-    "DaemonSet": Kind("apps", "daemonsets"),
-    "Deployment": Kind("apps", "deployments"),
-    "StatefulSet": Kind("apps", "statefulsets"),
-    "ReplicaSet": Kind("apps", "replicasets"),
-    "Pod": Kind("", "pods"),
-    "Job": Kind("batch", "jobs"),
-    "JobSet": Kind(_JOBSET, "jobsets"),
-    "Workload": Kind(_KUEUE, "workloads"),
+_APPLIED = (
+    *("Namespace", "PriorityClass", "WorkloadPriorityClass", "ServiceAccount", "LimitRange", "ResourceQuota"),
+    *("ComputeClass", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim", "Topology", "ResourceFlavor"),
+    *("ProvisioningRequestConfig", "AdmissionCheck", "Cohort", "ClusterQueue", "LocalQueue", "Service"),
+    *("PersistentVolumeClaim", "PodDisruptionBudget", "HorizontalPodAutoscaler", "DaemonSet", "Deployment"),
+    *("StatefulSet", "ReplicaSet", "Pod", "Job", "JobSet", "Workload"),
+)
+_OF_CLUSTER = (
+    *("Namespace", "PriorityClass", "WorkloadPriorityClass", "ComputeClass", "DeviceClass", "Topology"),
+    *("ResourceFlavor", "ProvisioningRequestConfig", "AdmissionCheck", "Cohort", "ClusterQueue"),
+)
+# Kinds that a snapshot does not have.
+_UNLISTED = {
+    name: Kind(name, "v1", f"{name.lower()}s", {}) for name in ("ServiceAccount", "Service", "PersistentVolumeClaim")
 }
+KINDS: Mapping[str, Kind] = {name: _UNLISTED.get(name) or kinds()[name] for name in _APPLIED}
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 # Kinds that decide nothing in the queue, because simulated pods read and reach nothing: left out without a note.
 WITHOUT_EFFECT = ("ConfigMap", "Secret", "NetworkPolicy", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
@@ -105,7 +80,7 @@ class Manifest(ApiObject):
     @property
     def namespace(self) -> str:
         """The namespace; empty for an object of the whole cluster."""
-        if self.is_rehearsed and not KINDS[self.kind].namespaced:
+        if self.is_rehearsed and self.kind in _OF_CLUSTER:
             return ""
         return str(self.content["metadata"].get("namespace") or ("default" if self.is_rehearsed else ""))
 
@@ -310,9 +285,9 @@ def _is_of_system(manifest: Manifest) -> bool:
 
 def _left_out(changed: Sequence[Manifest], unnamed: Sequence[Manifest]) -> Iterator[str]:
     """Yields a note for each reason for which a part of a change is not rehearsed."""
-    kinds = Counter(item.kind for item in changed if not item.is_rehearsed and item.kind not in WITHOUT_EFFECT)
-    if kinds:
-        counted = join_names(named([f"{count} {kind}" for kind, count in sorted(kinds.items())]))
+    counts = Counter(item.kind for item in changed if not item.is_rehearsed and item.kind not in WITHOUT_EFFECT)
+    if counts:
+        counted = join_names(named([f"{count} {kind}" for kind, count in sorted(counts.items())]))
         yield f"The change has kinds that a rehearsal does not apply, so the result lacks what they do: {counted}."
     if system := [item.title for item in changed if item.is_rehearsed and _is_of_system(item)]:
         named_system = join_names(named(system))

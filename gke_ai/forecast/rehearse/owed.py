@@ -11,7 +11,7 @@ from datetime import datetime
 
 from gke_ai.kube.creation import CREATORS, Present, children, missing, replicas, wanted_by_job
 from gke_ai.kube.names import REVISION_HASH, WorkloadName
-from gke_ai.kube.objects import Object, annotation, holds, label
+from gke_ai.kube.objects import Object, annotation, holds, key_of, label
 from gke_ai.kube.pods import ended
 from gke_ai.workspace.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
 
@@ -28,7 +28,7 @@ def owed(present: Present, now: datetime, refused: Collection[WorkloadName] = ()
     """
     owners = children(present)
     return sorted(
-        f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
+        f"{kind} {'/'.join(filter(None, key_of(item)))}"
         for kind, items in present.items()
         for item in items
         if not (refused and kind in CREATORS and WorkloadName.of_object(kind, item) in refused)
@@ -105,13 +105,11 @@ def _stateful_set(item: Object, pods: list[Object]) -> bool:
     living, wanted = _living(pods), replicas(item)
     if len(living) != len(pods) or len(living) > wanted:
         return True
-    if spec.get("podManagementPolicy") != "Parallel" and not all(holds(pod, "Ready") for pod in living):
+    is_ready = all(holds(pod, "Ready") for pod in living)
+    if spec.get("podManagementPolicy") != "Parallel" and not is_ready:
         return False
     strategy = spec.get("updateStrategy") or {}
     newest = str(status.get("updateRevision") or "")
     old = [pod for pod in living if newest and label(pod, REVISION_HASH) not in ("", newest)]
     partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
-    replaces = (
-        strategy.get("type") != "OnDelete" and all(holds(pod, "Ready") for pod in living) and len(old) > partition
-    )
-    return len(living) < wanted or replaces
+    return len(living) < wanted or (strategy.get("type") != "OnDelete" and is_ready and len(old) > partition)

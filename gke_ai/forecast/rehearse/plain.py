@@ -236,9 +236,8 @@ def _is_controllers(kind: str, item: Mapping[str, Any]) -> bool:
 def _home(snapshot: Snapshot) -> str:
     """The node for the controllers: theirs in the snapshot, else one without accelerators, else any; empty for none."""
     names = {node["metadata"]["name"]: node for node in snapshot.of("Node")}
-    theirs = [
-        pod.get("spec", {}).get("nodeName") for pod in snapshot.of("Pod") if pod["metadata"].get("namespace") == KUEUE
-    ]
+    pods = (pod for pod in snapshot.of("Pod") if pod["metadata"].get("namespace") == KUEUE)
+    theirs = [pod.get("spec", {}).get("nodeName") for pod in pods]
     plain = [name for name, node in names.items() if not node.get("spec", {}).get("taints")]
     return next((name for name in (*theirs, *plain, *names) if name in names), "")
 

@@ -16,12 +16,12 @@ from typing import Any
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.forecast.rehearse.differences import Difference, differences
 from gke_ai.forecast.rehearse.graft import complete, graft
-from gke_ai.forecast.rehearse.ownership import managed_fields
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import Forbidden, list_all
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import Answer, ApiClient, list_objects, request, send
+from gke_ai.kube.objects import key_of
 from gke_ai.terminal import Stop
 
 Object = dict[str, Any]
@@ -30,7 +30,6 @@ Objects = Mapping[str, Iterable[Mapping[str, Any]]]
 _KEPT = ("Namespace",)
 # Objects on which the webhooks of Kueue and JobSet decide.
 _PROBES: Mapping[str, Object] = {"ResourceFlavor": {}, "JobSet": {"replicatedJobs": []}}
-_NAMESPACED_PROBES = ("JobSet",)
 _SERVICES = tuple(f"/api/v1/namespaces/{namespace}/services" for namespace in (KUEUE, JOBSET))
 SERVER_ERROR = 500
 # How often a restore is tried in which Kueue admits a workload too early.
@@ -42,6 +41,12 @@ _UNREADABLE = re.compile(r'failed to list [^:"]+: [^"\n]*(?:unmarshal|quantit|de
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _REVISION = "controller-revision-hash"
+# The field manager of PatchAdmissionStatus, and the fields of admissionStatusPatch:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/workload/workload.go
+MANAGER = "kueue-admission"
+_FIELDS = ("accumulatedPastExecutionTimeSeconds", "admission", "conditions", "requeueState", "resourceRequests")
+# Lists whose items are merged by a key, in Workloads. The items of any other list belong together.
+_KEYS: Mapping[str, str] = {"conditions": "type", "podSetAssignments": "name", "resourceRequests": "name"}
 
 
 @dataclass
@@ -75,12 +80,12 @@ class _Planner:
     def __init__(self, snapshot: Snapshot, scratch: Objects) -> None:
         self.plan = Restoration()
         self._snapshot = snapshot
-        self._scratch = {kind: {_key(item): item for item in items} for kind, items in scratch.items()}
+        self._scratch = {kind: {key_of(item): item for item in items} for kind, items in scratch.items()}
         self._by_uid: dict[str, tuple[str, Object]] = {}
         self._uids = {item["metadata"].get("uid") for items in snapshot.objects.values() for item in items}
 
     def put(self, kind: str, item: Mapping[str, Any]) -> None:
-        own = self._scratch.get(kind, {}).get(_key(item))
+        own = self._scratch.get(kind, {}).get(key_of(item))
         owners = self._owners(item)
         base = self._inherited(kind, item, owners, own or {})
         # Copied, because conditions and templates get placeholders.
@@ -108,17 +113,16 @@ class _Planner:
         for kind, items in self._scratch.items():
             if kind in _KEPT or kind in self._snapshot.missing:
                 continue
-            kept = {_key(item) for item in self._snapshot.of(kind)}
+            kept = {key_of(item) for item in self._snapshot.of(kind)}
             for namespace, name in items.keys() - kept:
                 metadata = {"namespace": namespace, "name": name} if namespace else {"name": name}
                 self.plan.delete.append({"apiVersion": kinds()[kind].api, "kind": kind, "metadata": metadata})
 
     def _owners(self, item: Mapping[str, Any]) -> list[tuple[str, Object]]:
         """The owners that are already planned; the controller first."""
-        references = sorted(
-            item["metadata"].get("ownerReferences", []), key=lambda owner: not owner.get("controller", False)
-        )
-        return [self._by_uid[owner["uid"]] for owner in references if owner.get("uid") in self._by_uid]
+        references = item["metadata"].get("ownerReferences", [])
+        in_order = sorted(references, key=lambda owner: not owner.get("controller", False))
+        return [self._by_uid[owner["uid"]] for owner in in_order if owner.get("uid") in self._by_uid]
 
     def _inherited(
         self, kind: str, item: Mapping[str, Any], owners: list[tuple[str, Object]], own: Mapping[str, Any]
@@ -174,8 +178,34 @@ def _service_account(namespace: str, created: str | None) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
-def _key(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+# ------------------------------------------------------------------------------------------------------------ ownership
+# Kueue takes back an admission by applying a status without it. The API server then deletes only fields that Kueue had
+# applied before: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management. Without that, an
+# evicted workload would keep its admission, and Kueue would admit it again before the workload that evicted it.
+def managed_fields(workload: Mapping[str, Any]) -> list[Object]:
+    """Returns the entries of `metadata.managedFields` of a Workload whose status Kueue wrote; none without a status."""
+    status = {name: value for name, value in workload.get("status", {}).items() if name in _FIELDS}
+    if not status:
+        return []
+    entry = {
+        "manager": MANAGER,
+        "operation": "Apply",
+        "apiVersion": workload["apiVersion"],
+        "time": workload["metadata"].get("creationTimestamp"),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:status": _fields(status)},
+        "subresource": "status",
+    }
+    return [entry]
+
+
+def _fields(value: Any, name: str = "") -> Object:
+    """Returns the paths of all fields in a value, in the form of managed fields."""
+    if isinstance(value, Mapping):
+        return {f"f:{key}": _fields(part, key) for key, part in value.items()}
+    if isinstance(value, list) and (key := _KEYS.get(name)):
+        return {f'k:{{"{key}":"{item[key]}"}}': {".": {}, **_fields(item)} for item in value}
+    return {}
 
 
 # --------------------------------------------------------------------------------------------------------------- driver
@@ -213,9 +243,8 @@ def check_services(planned: Restoration, services: Iterable[Mapping[str, Any]]) 
     pods = [item["metadata"] for item in planned.put if item["kind"] == "Pod"]
     for service in services:
         namespace, selector = service["metadata"]["namespace"], service["spec"].get("selector") or {}
-        if not any(
-            pod.get("namespace") == namespace and selector.items() <= pod.get("labels", {}).items() for pod in pods
-        ):
+        there = [pod.get("labels", {}) for pod in pods if pod.get("namespace") == namespace]
+        if not any(selector.items() <= labels.items() for labels in there):
             stated = ", ".join(f"{key}: {value}" for key, value in selector.items())
             raise Stop(
                 f"The snapshot has no pod in {namespace} with the labels of Service {service['metadata']['name']} "
@@ -284,7 +313,7 @@ def admitted_at_once(api: ApiClient, written: Snapshot) -> set[tuple[str, str]]:
 
 
 def _admitted(workloads: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    return {_key(item) for item in workloads if item.get("status", {}).get("admission")}
+    return {key_of(item) for item in workloads if item.get("status", {}).get("admission")}
 
 
 def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
@@ -298,7 +327,7 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
 def probe(api: ApiClient, kind: str) -> Answer:
     """Returns the answer to the creation of an object that is not created. An error from 500 on is a webhook's."""
     probed, spec = kinds()[kind], _PROBES[kind]
-    namespace = "default" if kind in _NAMESPACED_PROBES else ""
+    namespace = "default" if kind == "JobSet" else ""
     body = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
     return request(api, "POST", probed.path(namespace), {"dryRun": "All"}, body)
 

@@ -108,13 +108,12 @@ def refused(answers: Iterable[tuple[float, bool]]) -> float:
 
 def leaderless(leases: Iterable[Mapping[str, Any]]) -> float:
     """Returns the seconds between the last sign of each leader, or its resignation, and the first one of the next."""
-    return sum(
-        max(
-            (datetime.fromisoformat(new["acquireTime"]) - datetime.fromisoformat(old["renewTime"])).total_seconds(), 0.0
-        )
+    gaps = (
+        datetime.fromisoformat(new["acquireTime"]) - datetime.fromisoformat(old["renewTime"])
         for old, new in pairwise(leases)
         if new.get("holderIdentity") and old.get("holderIdentity") != new["holderIdentity"]
     )
+    return sum(max(gap.total_seconds(), 0.0) for gap in gaps)
 
 
 def conversions(title: str, before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> Iterator[str]:

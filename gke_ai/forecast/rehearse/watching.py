@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.rehearse.owed import owed
+from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.kube.client import ApiClient, client_of, follow
 from gke_ai.kube.creation import EVENT, creator
 from gke_ai.kube.events import AUTOSCALER_EVENTS
@@ -18,20 +18,13 @@ from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds
 from gke_ai.terminal import Stop
 
+_LISTED = (
+    *("Workload", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Pod", "Node", "Deployment"),
+    *("StatefulSet", "Job", "JobSet", "Namespace"),
+)
 # The kinds that a forecast is read from: path, and field selector.
 KINDS: Mapping[str, tuple[str, str]] = {
-    "Workload": (f"/apis/{KUEUE_API}/workloads", ""),
-    "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
-    "LocalQueue": (f"/apis/{KUEUE_API}/localqueues", ""),
-    "Cohort": (f"/apis/{KUEUE_API}/cohorts", ""),
-    "ResourceFlavor": (f"/apis/{KUEUE_API}/resourceflavors", ""),
-    "Pod": ("/api/v1/pods", ""),
-    "Node": ("/api/v1/nodes", ""),
-    "Deployment": ("/apis/apps/v1/deployments", ""),
-    "StatefulSet": ("/apis/apps/v1/statefulsets", ""),
-    "Job": ("/apis/batch/v1/jobs", ""),
-    "JobSet": (f"/apis/{JOBSET_API}/jobsets", ""),
-    "Namespace": ("/api/v1/namespaces", ""),
+    **{kind: (kinds()[kind].path(), "") for kind in _LISTED},
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
     # Among them those of controllers that can't create pods. The scheduler and Kueue say theirs in conditions.
     EVENT: ("/api/v1/events", "type=Warning,reason!=FailedScheduling,reason!=Pending"),

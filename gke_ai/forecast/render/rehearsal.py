@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from typing import TypeVar
 
 from gke_ai.catalog.machines.capacity import title_of
 from gke_ai.forecast.outcome.reasons import why_evicted
-from gke_ai.forecast.result.forecast import (
-    Accelerators,
-    End,
-    Eviction,
-    Forecast,
-    Interruption,
-    Nodes,
-    OverQuota,
-    Server,
-    Start,
-    Wait,
-)
+from gke_ai.forecast.result import forecast as results
+from gke_ai.forecast.result.forecast import Accelerators, Forecast, Wait
 from gke_ai.formats.sentences import plural
 from gke_ai.kube.blocks import block_rows
 from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.prices import Prices
 
-Item = TypeVar("Item")
 Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]
 # With more waits, the table lists only those that the change causes.
@@ -37,84 +25,66 @@ PASSES = "none: passes the queue"
 OUT = "out at the end"
 
 
-# The columns of a table, each with its text for an item.
-_EVICTED: Mapping[str, Callable[[Eviction], str]] = {
-    "workload": lambda item: named(item.workload, item.count),
-    "queue": lambda item: item.queue,
-    "priority": lambda item: str(item.priority),
-    "flavor": lambda item: item.flavor,
-    "after": lambda item: clock(item.seconds),
-    "why": lambda item: why_evicted(item.reason, item.cause, item.preemptor),
-}
-_STARTED: Mapping[str, Callable[[Start], str]] = {
-    "workload": lambda item: named(item.workload, item.count),
-    "queue": lambda item: item.queue or PASSES,
-    "priority": lambda item: str(item.priority),
-    "flavor": lambda item: item.flavor,
-    "after": lambda item: clock(item.seconds),
-    "waited": lambda item: clock(item.waited),
-}
-_OVER_QUOTA: Mapping[str, Callable[[OverQuota], str]] = {
-    "cluster queues": lambda item: item.queues,
-    "flavor": lambda item: item.flavor,
-    "resource": lambda item: item.resource,
-    "since": lambda item: "before the change" if item.before else "the change",
-    "used": lambda item: item.used,
-    "quota": lambda item: item.quota,
-}
-_ENDED: Mapping[str, Callable[[End], str]] = {
-    "workload": lambda item: named(item.workload, item.count),
-    "how": lambda item: item.how,
-    "after": lambda item: clock(item.seconds),
-}
-_INTERRUPTED: Mapping[str, Callable[[Interruption], str]] = {
-    "workload": lambda item: str(item.workload),
-    "pods": lambda item: str(item.pods),
-    "times": lambda item: str(item.times),
-    "first after": lambda item: clock(item.seconds),
-    "for": lambda item: OUT if item.missing else clock(item.lasted),
-    "why": lambda item: item.cause,
-}
-_SERVERS: Mapping[str, Callable[[Server], str]] = {
-    "server": lambda item: item.name,
-    "queue": lambda item: item.queue,
-    "replicas": lambda item: _moved(item.wanted_before, item.wanted_after),
-    "ready": lambda item: _moved(item.ready_before, item.ready_after),
-    "fewest ready": lambda item: str(item.fewest),
-    "for": lambda item: OUT if item.is_degraded and item.is_out else clock(item.below) if item.below else "–",
-}
-_NODES: Mapping[str, Callable[[Nodes], str]] = {
-    "pool": lambda item: item.pool,
-    "machine": lambda item: item.machine,
-    "capacity": lambda item: title_of(item.capacity),
-    "before": lambda item: str(item.before),
-    "come": lambda item: str(item.came),
-    "go": lambda item: str(item.went),
-    "after": lambda item: str(item.after),
-}
-
-
 def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]:
     """Returns the tables that have rows: title, columns and rows."""
-    waits, blocks = list(_waits(shown_waits(forecast))), list(_blocks(forecast))
     nodes = [item for item in forecast.nodes if item.came or item.went or item.accelerator]
-    all_tables: list[TableParts] = [
-        _table("Evicted", _EVICTED, forecast.evictions),
-        _table("Started", _STARTED, forecast.starts),
-        ("Waiting at the end", ("workload", "queue", "priority", "since", "waits for"), waits),
-        _table("Over quota at the end", _OVER_QUOTA, forecast.over_quota),
-        _table("Ended", _ENDED, forecast.ends),
-        _table("Interrupted", _INTERRUPTED, forecast.interruptions),
-        _table("Servers", _SERVERS, forecast.servers),
-        _table("Nodes", _NODES, nodes),
-        ("Blocks", ("block", "before", "pods before", "after", "pods after"), blocks),
+    everything: list[tuple[str, Row, Iterable[Row]]] = [
+        ("Evicted", ("workload", "queue", "priority", "flavor", "after", "why"), map(_evicted, forecast.evictions)),
+        ("Started", ("workload", "queue", "priority", "flavor", "after", "waited"), map(_started, forecast.starts)),
+        ("Waiting at the end", ("workload", "queue", "priority", "since", "waits for"), _waits(shown_waits(forecast))),
+        (
+            "Over quota at the end",
+            ("cluster queues", "flavor", "resource", "since", "used", "quota"),
+            map(_over_quota, forecast.over_quota),
+        ),
+        ("Ended", ("workload", "how", "after"), map(_ended, forecast.ends)),
+        (
+            "Interrupted",
+            ("workload", "pods", "times", "first after", "for", "why"),
+            map(_interrupted, forecast.interruptions),
+        ),
+        ("Servers", ("server", "queue", "replicas", "ready", "fewest ready", "for"), map(_server, forecast.servers)),
+        ("Nodes", ("pool", "machine", "capacity", "before", "added", "removed", "after"), map(_nodes, nodes)),
+        ("Blocks", ("block", "before", "pods before", "after", "pods after"), _blocks(forecast)),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
     ]
-    return [(title, columns, rows) for title, columns, rows in all_tables if rows]
+    listed = ((title, columns, list(rows)) for title, columns, rows in everything)
+    return [(title, columns, rows) for title, columns, rows in listed if rows]
 
 
-def _table(title: str, columns: Mapping[str, Callable[[Item], str]], items: Sequence[Item]) -> TableParts:
-    return title, tuple(columns), [tuple(text(item) for text in columns.values()) for item in items]
+def _evicted(item: results.Eviction) -> Row:
+    why = why_evicted(item.reason, item.cause, item.preemptor)
+    return named(item.workload, item.count), item.queue, str(item.priority), item.flavor, clock(item.seconds), why
+
+
+def _started(item: results.Start) -> Row:
+    queue, after, waited = item.queue or PASSES, clock(item.seconds), clock(item.waited)
+    return named(item.workload, item.count), queue, str(item.priority), item.flavor, after, waited
+
+
+def _over_quota(item: results.OverQuota) -> Row:
+    since = "before the change" if item.before else "the change"
+    return item.queues, item.flavor, item.resource, since, item.used, item.quota
+
+
+def _ended(item: results.End) -> Row:
+    return named(item.workload, item.count), item.how, clock(item.seconds)
+
+
+def _interrupted(item: results.Interruption) -> Row:
+    lasted = OUT if item.missing else clock(item.lasted)
+    return str(item.workload), str(item.pods), str(item.times), clock(item.seconds), lasted, item.cause
+
+
+def _server(item: results.Server) -> Row:
+    replicas, ready = _moved(item.wanted_before, item.wanted_after), _moved(item.ready_before, item.ready_after)
+    lasted = OUT if item.is_degraded and item.is_out else clock(item.below) if item.below else "–"
+    return item.name, item.queue, replicas, ready, str(item.fewest), lasted
+
+
+def _nodes(item: results.Nodes) -> Row:
+    counts = map(str, (item.before, item.came, item.went, item.after))
+    return item.pool, item.machine, title_of(item.capacity), *counts
 
 
 def _blocks(forecast: Forecast) -> Iterator[Row]:
@@ -161,16 +131,10 @@ def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizo
     columns: Row = ("accelerator", "capacity", "machine", "on nodes", "in use", hours)
     rows = []
     for entry in entries:
-        row: Row = (
-            entry.accelerator,
-            title_of(entry.capacity),
-            entry.machine,
-            _moved(entry.nodes_before * entry.per_node, entry.nodes_after * entry.per_node),
-            _moved(entry.used_before, entry.used_after),
-            _moved(
-                round(entry.node_hours_before * entry.per_node, 1), round(entry.node_hours_after * entry.per_node, 1)
-            ),
-        )
+        nodes = _moved(entry.nodes_before * entry.per_node, entry.nodes_after * entry.per_node)
+        before, after = (round(of * entry.per_node, 1) for of in (entry.node_hours_before, entry.node_hours_after))
+        used = _moved(entry.used_before, entry.used_after)
+        row: Row = (entry.accelerator, title_of(entry.capacity), entry.machine, nodes, used, _moved(before, after))
         rows.append((*row, _cost(entry, prices)) if prices else row)
     return "Accelerators", (*columns, f"{prices.currency} per hour") if prices else columns, rows
 
@@ -179,9 +143,8 @@ def _cost(entry: Accelerators, prices: Prices) -> str:
     price = prices.of(entry.machine, entry.capacity)
     if price is None:
         return "no price"
-    before, after = (
-        (nodes * price).quantize(Decimal("0.01"), ROUND_HALF_UP) for nodes in (entry.nodes_before, entry.nodes_after)
-    )
+    counts = (entry.nodes_before, entry.nodes_after)
+    before, after = ((nodes * price).quantize(Decimal("0.01"), ROUND_HALF_UP) for nodes in counts)
     return _moved(f"{before:,}", f"{after:,}")
 
 

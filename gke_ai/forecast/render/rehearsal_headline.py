@@ -9,20 +9,12 @@ from gke_ai.catalog.machines.capacity import title_of
 from gke_ai.forecast.outcome.interruptions import CHANGED
 from gke_ai.forecast.outcome.reasons import NO_NODE
 from gke_ai.forecast.render.rehearsal import minutes
-from gke_ai.forecast.result.forecast import (
-    Accelerators,
-    End,
-    Eviction,
-    Forecast,
-    Interruption,
-    Nodes,
-    OverQuota,
-    Server,
-    Start,
-    Wait,
-)
+from gke_ai.forecast.result import forecast as results
+from gke_ai.forecast.result.forecast import Forecast, Server
 from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.names import WorkloadName
+
+Change = results.Eviction | results.Start | results.Wait | results.End
 
 
 def sentence(forecast: Forecast) -> str:
@@ -57,18 +49,18 @@ def _counted(runs: int, replicas: int) -> str:
     return " and ".join(plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count)
 
 
-def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[WorkloadName]:
+def _runs(entries: Iterable[Change | results.Interruption]) -> set[WorkloadName]:
     return {entry.workload for entry in entries if not entry.workload.has_replicas}
 
 
-def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[WorkloadName]:
+def _counts(entries: Iterable[Change]) -> Counter[WorkloadName]:
     counts: Counter[WorkloadName] = Counter()
     for entry in entries:
         counts[entry.workload] += entry.count
     return counts
 
 
-def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[WorkloadName]:
+def _replicas(entries: Iterable[Change]) -> Counter[WorkloadName]:
     return _counts(entry for entry in entries if entry.workload.has_replicas)
 
 
@@ -88,7 +80,7 @@ def _removed(servers: Sequence[Server]) -> Iterator[str]:
         yield f"removes {names} ({plural(ready, 'ready replica')})"
 
 
-def _never(waits: Sequence[Wait]) -> Iterator[str]:
+def _never(waits: Sequence[results.Wait]) -> Iterator[str]:
     never = [wait for wait in waits if wait.never and not wait.before]
     if counted := _counted(len(_runs(never)), _replicas(never).total()):
         yield f"means that {counted} can never start"
@@ -102,7 +94,7 @@ def _evictions(forecast: Forecast) -> Iterator[str]:
         yield f"evicts {evicted}{wait}"
 
 
-def _new(forecast: Forecast) -> list[Wait]:
+def _new(forecast: Forecast) -> list[results.Wait]:
     """The workloads that wait for quota because of the change, and can start later."""
     return [w for w in forecast.waits if not (w.before or w.otherwise or w.never or w.reason == NO_NODE)]
 
@@ -113,9 +105,8 @@ def _degraded(server: Server) -> str:
 
 
 def _ends(forecast: Forecast) -> Iterator[str]:
-    ends = {
-        how: _runs(end for end in forecast.ends if end.how == how) for how in sorted({e.how for e in forecast.ends})
-    }
+    kinds = sorted({end.how for end in forecast.ends})
+    ends = {how: _runs(end for end in forecast.ends if end.how == how) for how in kinds}
     replicas = (_replicas(forecast.ends) - _replaced(forecast)).total()
     if deleted := _counted(len(ends.pop("Deleted", ())), replicas):
         yield f"deletes {deleted}"
@@ -145,7 +136,7 @@ def _waiting(forecast: Forecast) -> Iterator[str]:
         yield f"leaves {plural(count, 'workload')} waiting for nodes"
 
 
-def _over_quota(entries: Sequence[OverQuota]) -> Iterator[str]:
+def _over_quota(entries: Sequence[results.OverQuota]) -> Iterator[str]:
     if queues := sorted({entry.queues for entry in entries if not entry.before}):
         yield f"leaves {join_names(queues)} over the quota"
 
@@ -184,14 +175,14 @@ def _short(server: Server) -> str:
     return server.name.rpartition("/")[2]
 
 
-def _used(entries: Sequence[Accelerators]) -> Iterator[str]:
+def _used(entries: Sequence[results.Accelerators]) -> Iterator[str]:
     for entry in entries:
         if entry.used_before != entry.used_after:
             place = f"{entry.accelerator}, {title_of(entry.capacity)}, {entry.machine}"
             yield f"changes the accelerators in use from {entry.used_before} to {entry.used_after} ({place})"
 
 
-def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
+def _asked(pools: Sequence[results.Nodes]) -> Iterator[str]:
     by_mode: Counter[tuple[str, str]] = Counter()
     for pool in pools:
         by_mode[pool.capacity, "" if pool.accelerator else " without accelerators"] += pool.came

@@ -9,7 +9,7 @@ from math import fsum
 
 from gke_ai.forecast.render import rehearsal, rehearsal_headline
 from gke_ai.forecast.result.forecast import Count, Forecast, Lane
-from gke_ai.formats.svg import Canvas, fitted, width, wrapped
+from gke_ai.formats.svg import LINE, Canvas, fitted, width, wrapped
 
 # Color of each state of a run, whether it is an outline, and its meaning.
 STATES = {
@@ -25,7 +25,7 @@ SERVES, LACKS = "green", "red"
 NODES = "violet"
 TITLES = {"workload": "Runs", "server": "Ready replicas", "nodes": "Ready nodes"}
 WIDTH, LEFT, RIGHT = 1120.0, 236.0, 92.0
-TOP, LINE, LANE, BAR = 112.0, 22.0, 36.0, 22.0
+TOP, LANE, BAR = 112.0, 36.0, 22.0
 # Size of the text in a bar, and of a flag above a bar that is too narrow for its text; height of a row of flags.
 SIZE, FLAG, ROW = 12.0, 11.0, 14.0
 MAX_LANES = 24
@@ -64,9 +64,7 @@ def drawn(forecast: Forecast) -> str:
     top = TOP + shift
     base = top + fsum(LANE + _height(of_lane) for of_lane in bars) + 26 * groups
     canvas = Canvas(WIDTH, base + 78, f"What the change of {forecast.stack} does over time")
-    canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
-    for number, line in enumerate(headline):
-        canvas.text(24, 38 + LINE * number, line, 17, bold=True)
+    canvas.page(headline)
     canvas.text(24, 60 + shift, fitted(" ".join(rehearsal.remarks(forecast)[:2]), WIDTH - 48, 12.5), 12.5, "muted")
 
     for minute in _ticks(end):
@@ -164,13 +162,4 @@ def _legend(canvas: Canvas, lanes: list[Lane], y: float) -> None:
         entries += [(SERVES, False, "all replicas are ready"), ("amber", False, "some are"), (LACKS, False, "none is")]
     if any(lane.group == "nodes" for lane in lanes):
         entries.append((NODES, False, "nodes"))
-    x = 24.0
-    for color, outline, text in entries:
-        if x + 27 + width(text, 12) > WIDTH - 24:
-            x, y = 24.0, y + 20
-        if outline:
-            canvas.rect(x, y - 10, 20, 12, "page", color, radius=3, thick=1.6, dashed=True)
-        else:
-            canvas.rect(x, y - 10, 20, 12, color, radius=3)
-        canvas.text(x + 27, y, text, 12, "muted")
-        x += 27 + width(text, 12) + 16
+    canvas.legend(y, entries)

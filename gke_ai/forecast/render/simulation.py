@@ -6,20 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
 
-from gke_ai.forecast.render.measures import (
-    NODES,
-    WAITING,
-    WORK,
-    Measure,
-    Measures,
-    Unit,
-    change,
-    duration,
-    times,
-    written,
-)
+from gke_ai.forecast.render import measures
+from gke_ai.forecast.render.measures import Measure, Measures, Unit, written
 from gke_ai.forecast.render.rehearsal import Row, TableParts
-from gke_ai.forecast.result.simulation import POOL, QUEUE, Figure, Simulation
+from gke_ai.forecast.result.simulation import POOL, QUEUE, Figure, Simulation, Unhappy
 from gke_ai.forecast.result.spread import Difference
 from gke_ai.formats.sentences import join_names, plural
 
@@ -31,11 +21,11 @@ ONE_SEED = "One seed cannot show whether a difference exceeds the spread of days
 MAX_PARTS = 4
 # Each table of figures: its title, what its rows are, and its columns.
 TABLES: tuple[tuple[str, str, Measures], ...] = (
-    ("Waiting", QUEUE, WAITING),
-    ("Quota and work", QUEUE, WORK),
-    ("Nodes", POOL, NODES),
+    ("Waiting", QUEUE, measures.WAITING),
+    ("Quota and work", QUEUE, measures.WORK),
+    ("Nodes", POOL, measures.NODES),
 )
-MEASURES = {(kind, key): measure for _, kind, measures in TABLES for key, measure in measures.items()}
+MEASURES = {(kind, key): measure for _, kind, columns in TABLES for key, measure in columns.items()}
 
 
 def sentence(result: Simulation) -> str:
@@ -60,13 +50,13 @@ def _day(result: Simulation) -> str:
     if wait(slowest, "wait_longest") < 1:
         parts.append("No run waits for quota." if all(not wait(queue, "wait_longest") for queue in queues) else "")
     else:
-        half, most, last = (duration(wait(slowest, f"wait_{name}")) for name in ("p50", "p90", "longest"))
+        half, most, last = (measures.duration(wait(slowest, f"wait_{name}")) for name in ("p50", "p90", "longest"))
         parts.append(
             f"The runs of {slowest} wait longest: half of them start within {half}, 90 % within {most}, and all "
             f"that start within {last}."
         )
     if preemptions := _sum(result, "preemptions"):
-        parts.append(f"Kueue preempts runs {times(preemptions)}.")
+        parts.append(f"Kueue preempts runs {measures.times(preemptions)}.")
     if never := _sum(result, "never_started"):
         parts.append(f"{written(never, Unit.COUNT)} of {written(_sum(result, 'runs'), Unit.COUNT)} runs never start.")
     if failed := _sum(result, "failed"):
@@ -150,9 +140,8 @@ def _is_lacking(figure: Figure, number: int) -> bool:
 def _phrase(result: Simulation, figure: Figure, number: int) -> str:
     if _is_lacking(figure, number):
         lacks = result.configurations[0 if figure.mean(0) is None else number].name
-        what = (
-            "no run of {} starts" if figure.key in WAITING else f"{{}} has no {MEASURES[figure.kind, figure.key].title}"
-        )
+        title = MEASURES[figure.kind, figure.key].title
+        what = "no run of {} starts" if figure.key in measures.WAITING else f"{{}} has no {title}"
         return f"{what.format(figure.name)} with {lacks}"
     before, after = _sides(figure, number)
     pairs, seeds = len(figure.pairs(number)), len(figure.values[number])
@@ -171,25 +160,25 @@ def tables(result: Simulation) -> list[TableParts]:
     """Returns the tables that have rows: title, columns and rows."""
     several = f", means of {len(result.seeds)} seeds" if len(result.seeds) > 1 else ""
     everything: list[TableParts] = [
-        *((f"{title}{several}", *_values(result, kind, measures)) for title, kind, measures in TABLES),
+        *((f"{title}{several}", *_values(result, kind, columns)) for title, kind, columns in TABLES),
         ("Differences" if len(result.configurations) > 1 else "Spread over the seeds", *_spread(result)),
         *_unhappiest(result),
     ]
     return [(title, columns, rows) for title, columns, rows in everything if rows]
 
 
-def _values(result: Simulation, kind: str, measures: Measures) -> tuple[Row, list[Row]]:
+def _values(result: Simulation, kind: str, columns: Measures) -> tuple[Row, list[Row]]:
     """A row for each queue or pool and configuration. Marks say what differs from the first configuration."""
     several = len(result.configurations) > 1
     head = ("cluster queue" if kind == QUEUE else "pool", *(["configuration"] if several else []))
-    present = [key for key, measure in measures.items() if _is_shown(result, kind, key, measure)]
+    present = [key for key, measure in columns.items() if _is_shown(result, kind, key, measure)]
     rows = []
     for name in shown_names(result, kind):
         for number, configuration in enumerate(result.configurations):
-            cells = [_cell(result.figure(kind, name, key), measures[key], number) for key in present]
+            cells = [_cell(result.figure(kind, name, key), columns[key], number) for key in present]
             label = name if number == 0 else ""
             rows.append((label, *([configuration.name] if several else []), *cells))
-    return (*head, *(measures[key].title for key in present)), rows
+    return (*head, *(columns[key].title for key in present)), rows
 
 
 def shown_names(result: Simulation, kind: str) -> list[str]:
@@ -239,9 +228,9 @@ def _spread(result: Simulation) -> tuple[Row, list[Row]]:
             if difference is None or difference.half is None or difference.is_zero:
                 continue
             sides = (_between(values, measure.unit) for values in zip(*figure.pairs(number), strict=True))
-            moved, verdict = change(difference.mean, measure.unit), "certain"
+            moved, verdict = measures.change(difference.mean, measure.unit), "certain"
             if not _is_certain(figure, measure, number):
-                moved += f" ± {change(difference.half, measure.unit).lstrip('+±')}"
+                moved += f" ± {measures.change(difference.half, measure.unit).lstrip('+±')}"
                 verdict = "yes" if difference.exceeds else "no"
             label = (configuration.name,) if several else ()
             rows.append((figure.name, measure.title, *label, *sides, moved, verdict))
@@ -274,23 +263,14 @@ def _unhappiest(result: Simulation) -> Iterator[TableParts]:
     of_seed = f" of seed {result.seeds[0]}" if len(result.seeds) > 1 else ""
     for configuration in result.configurations:
         title = f"Unhappiest runs{of_seed}{f' with {configuration.name}' if several else ''}"
-        yield (
-            title,
-            ("run", "cluster queue", "priority", "asks for", "submitted", "needs", "delay", "why"),
-            [
-                (
-                    str(run.row),
-                    run.queue,
-                    run.priority or "–",
-                    run.asks,
-                    f"hour {run.submitted / 3600:.1f}",
-                    duration(run.duration),
-                    "never ends" if run.delay is None else duration(run.delay),
-                    " ".join(run.why) or "–",
-                )
-                for run in configuration.unhappiest
-            ],
-        )
+        columns = ("run", "cluster queue", "priority", "asks for", "submitted", "needs", "delay", "why")
+        yield title, columns, [_run(run) for run in configuration.unhappiest]
+
+
+def _run(run: Unhappy) -> Row:
+    submitted, needs = f"hour {run.submitted / 3600:.1f}", measures.duration(run.duration)
+    delay = "never ends" if run.delay is None else measures.duration(run.delay)
+    return str(run.row), run.queue, run.priority or "–", run.asks, submitted, needs, delay, " ".join(run.why) or "–"
 
 
 def remarks(result: Simulation) -> list[str]:
@@ -311,7 +291,7 @@ def remarks(result: Simulation) -> list[str]:
     for configuration in result.configurations:
         if configuration.late:
             lines.append(
-                f"With {configuration.name}, Kueue decided {times(configuration.late)} after the clock had moved on: "
-                "these times are too late."
+                f"With {configuration.name}, Kueue decided {measures.times(configuration.late)} after the clock had "
+                "moved on: these times are too late."
             )
     return [*lines, *result.notes]

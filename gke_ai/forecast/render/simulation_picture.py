@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from gke_ai.forecast.render import simulation
 from gke_ai.forecast.result.simulation import Configuration, Simulation, Track
 from gke_ai.formats.sentences import plural
-from gke_ai.formats.svg import Canvas, fitted, number, width, wrapped
+from gke_ai.formats.svg import EDGE, LINE, Canvas, fitted, number, width, wrapped
 
 QUOTA, BORROWED, WAITING, PREEMPTED = "blue", "violet", "amber", "red"
-WIDE, EDGE, AXIS, GAP = 1120.0, 24.0, 44.0, 28.0
+WIDE, AXIS, GAP = 1120.0, 44.0, 28.0
 # A column never gets narrower: more configurations make a wider picture.
 NARROWEST = 350.0
-TOP, LINE = 84.0, 22.0
+TOP = 84.0
 # Heights in the panel of a queue: its title, use of quota, preemptions, waiting runs, and the space below.
 TITLE, USE, MARKS, WAITS, BELOW = 40.0, 84.0, 12.0, 34.0, 18.0
 PANEL = TITLE + USE + MARKS + WAITS + BELOW
@@ -39,9 +39,8 @@ class Axes:
 
 def drawn(result: Simulation) -> str:
     """The days of the first seed as SVG."""
-    names = list(
-        dict.fromkeys(track.queue for configuration in result.configurations for track in configuration.tracks)
-    )
+    tracks = (track for configuration in result.configurations for track in configuration.tracks)
+    names = list(dict.fromkeys(track.queue for track in tracks))
     busy = [name for name in names if any(map(is_busy, tracks_of(result, name)))]
     shown = busy[:MAX_QUEUES]
     count = len(result.configurations)
@@ -51,9 +50,7 @@ def drawn(result: Simulation) -> str:
     top = TOP + LINE * (len(headline) - 1) + 26
     base = top + PANEL * len(shown)
     canvas = Canvas(wide, base + 84, alternative(result, shown))
-    canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
-    for line_number, line in enumerate(headline):
-        canvas.text(EDGE, 38 + LINE * line_number, line, 17, bold=True)
+    canvas.page(headline)
     seed = f", seed {result.seeds[0]} of {len(result.seeds)}" if len(result.seeds) > 1 else ""
     subtitle = f"Stack {result.stack}, trace {result.trace}{seed}"
     canvas.text(EDGE, 38 + LINE * len(headline), fitted(subtitle, wide - 2 * EDGE, 12.5), 12.5, "muted")
@@ -171,15 +168,7 @@ def _ticks(configurations: Sequence[Configuration], length: float) -> Iterator[t
 
 
 def _legend(canvas: Canvas, y: float) -> None:
-    x = EDGE
-    for color, text in (
-        (QUOTA, "nominal quota in use"),
-        (BORROWED, "borrowed"),
-        (WAITING, "waiting runs (downwards)"),
-        (PREEMPTED, "preemptions"),
-    ):
-        canvas.rect(x, y - 10, 20, 12, color, radius=3)
-        canvas.text(x + 27, y, text, 12, "muted")
-        x += 27 + width(text, 12) + 16
+    used = ((QUOTA, False, "nominal quota in use"), (BORROWED, False, "borrowed"))
+    x = canvas.legend(y, (*used, (WAITING, False, "waiting runs (downwards)"), (PREEMPTED, False, "preemptions")))
     canvas.line(x, y - 4, x + 20, y - 4, "ink", 1.4, dashed=True)
     canvas.text(x + 27, y, "nominal quota", 12, "muted")

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import FiniteFloat
 
 from gke_ai.forecast.result.result_file import ResultFile
-from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference, mean
+from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference, mean, paired
 
 VERSION = 1
 MAX_CONFIGURATIONS = 4
@@ -44,8 +44,7 @@ class Figure:
 
     def pairs(self, configuration: int) -> list[tuple[float, float]]:
         """Returns the values of the first configuration and of this one, for each seed that has both."""
-        both = zip(self.values[0], self.values[configuration], strict=True)
-        return [(before, after) for before, after in both if before is not None and after is not None]
+        return paired(self.values[0], self.values[configuration])
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,16 @@ class Difference:
         return None if self.half is None else abs(self.mean) > max(self.half, EQUAL)
 
 
+def paired(before: Sequence[float | None], after: Sequence[float | None]) -> list[tuple[float, float]]:
+    """Returns the two values of each seed that has both."""
+    return [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
+
+
 def difference(before: Sequence[float | None], after: Sequence[float | None]) -> Difference | None:
     """Returns how much `after` is larger, paired by seed. None if no seed has both values."""
-    pairs = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
-    if not pairs:
+    differences = [b - a for a, b in paired(before, after)]
+    if not differences:
         return None
-    differences = [b - a for a, b in pairs]
     mean, count = statistics.fmean(differences), len(differences)
     if count == 1:
         return Difference(mean, None)

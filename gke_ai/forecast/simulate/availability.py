@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import count
@@ -107,8 +107,8 @@ class Capacity:
         self.seed, self.begin = seed, begin
         self._figures = figures or read_figures()
         self._history = {entry.key: entry.rate for entry in history}
-        self._periods: dict[tuple[str, str, str], _Sequence] = {}
-        self._reclaims: dict[tuple[str, str], _Sequence] = {}
+        self._changes = cache(lambda machine, mode, zone: _Sequence(self._draw_changes(machine, mode, zone)))
+        self._reclaims = cache(lambda machine, zone: _Sequence(self._draw_reclaims(machine, zone)))
 
     @cached_property
     def flex_start_seconds(self) -> float:
@@ -147,7 +147,7 @@ class Capacity:
     def reclaim(self, machine: str, zone: str, name: str, since: float, nodes: int = 1) -> float:
         """Returns when Google reclaims a Spot node; of several nodes, the first one. Infinite: never."""
         share = 1 - (1 - self._figures.reclaims.together.value) ** nodes
-        events = self._reclaims_in(machine, zone)
+        events = self._reclaims(machine, zone)
         for index in count(events.after(since)):
             at = events[index]
             if at == math.inf or self._chance(f"reclaim/{machine}/{zone}/{index}/{name}").random() < share:
@@ -181,14 +181,8 @@ class Capacity:
         index = changes.after(at)
         return changes[index + index % 2]
 
-    def _changes(self, machine: str, mode: str, zone: str) -> _Sequence:
-        """The times at which stock-outs begin and end, in turn. The first one begins at 0 if the day begins with it."""
-        key = (machine, mode, zone)
-        if key not in self._periods:
-            self._periods[key] = _Sequence(lambda: self._draw_changes(*key))
-        return self._periods[key]
-
     def _draw_changes(self, machine: str, mode: str, zone: str) -> Iterator[float]:
+        """The times at which stock-outs begin and end, in turn. The first one begins at 0 if the day begins with it."""
         figures = next((entry for entry in self._figures.stock_outs if entry.apply_to(machine, mode)), None)
         if figures is None or not figures.share:
             return
@@ -202,14 +196,8 @@ class Capacity:
             yield at
             at += chance.expovariate(1 / between)
 
-    def _reclaims_in(self, machine: str, zone: str) -> _Sequence:
-        """When Google reclaims Spot capacity of a machine type in a zone: a Poisson process."""
-        key = (machine, zone)
-        if key not in self._reclaims:
-            self._reclaims[key] = _Sequence(lambda: self._draw_reclaims(*key))
-        return self._reclaims[key]
-
     def _draw_reclaims(self, machine: str, zone: str) -> Iterator[float]:
+        """When Google reclaims Spot capacity of a machine type in a zone: a Poisson process."""
         rate = self.reclaims_per_second(machine, zone) / self._figures.reclaims.together.value
         chance, at = self._chance(f"reclaims/{machine}/{zone}"), 0.0
         while rate:
@@ -220,8 +208,8 @@ class Capacity:
 class _Sequence:
     """Increasing times, drawn as far as they are asked for. Infinite after the last one."""
 
-    def __init__(self, draw: Callable[[], Iterator[float]]) -> None:
-        self._draw = draw()
+    def __init__(self, draw: Iterator[float]) -> None:
+        self._draw = draw
         self._times: list[float] = []
 
     def __getitem__(self, index: int) -> float:

@@ -29,9 +29,9 @@ from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.result import HOUR, Day, day, end_of, pool_day
 from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.simulate.trace import Submission, read, written
+from gke_ai.forecast.simulate.trace import Trace, read, written
 from gke_ai.forecast.snapshot.command import read_file
-from gke_ai.formats.console import new_console
+from gke_ai.formats import console
 from gke_ai.kube.blocks import BlockNode, block_nodes
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop, echo, write
@@ -120,17 +120,14 @@ def simulate(options: Options) -> None:
     written_files = pictures(options, result, {name: days[0] for name, days in replays.items()})
     if options.json:
         written_files[options.json] = result.written(written_days(sides, seeds))
-    show(result, time.monotonic() - begun)
+    console.show(simulated(result))
+    print(f"\nReplayed in {time.monotonic() - begun:.0f} s.")
     write(written_files)
     print(f"Next: {next_step(options)}")
 
 
 def replays_of(
-    configuration: ConfiguredQueues,
-    is_compared: bool,
-    traces: Sequence[tuple[Submission, ...]],
-    seeds: Sequence[int],
-    begin: datetime,
+    configuration: ConfiguredQueues, is_compared: bool, traces: Sequence[Trace], seeds: Sequence[int], begin: datetime
 ) -> list[Replayed]:
     """Replays a day for each seed with a configuration."""
     part = f" with {configuration.name}" if is_compared else ""
@@ -179,7 +176,7 @@ def notes(
         yield from reservation_ends(own.name, own.queues, begin, runs[own.name])
 
 
-def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
+def check(file: Path, queues: Queues, trace: Trace) -> None:
     """Stops if a trace does not suit the queues of a configuration."""
     try:
         queues.check(trace)
@@ -196,9 +193,7 @@ class Replayed:
     nodes: Sequence[BlockNode]
 
 
-def replayed(
-    queues: Queues, trace: tuple[Submission, ...], seed: int, work: str, begin: datetime | None = None
-) -> Replayed:
+def replayed(queues: Queues, trace: Trace, seed: int, work: str, begin: datetime | None = None) -> Replayed:
     """Replays a trace on a control plane of its own. Reservations end if the time is known at which the day begins."""
     capacity = Capacity(seed, queues.stack.measured.spot, begin=begin)
     with scratch() as emulator, ExitStack() as control_plane:
@@ -244,7 +239,7 @@ def queues_of(file: Path) -> Queues:
     return queues
 
 
-def generated(queues: Queues, options: Options, seed: int) -> tuple[Submission, ...]:
+def generated(queues: Queues, options: Options, seed: int) -> Trace:
     """Returns a trace for all local queues. Stops if it has no submission."""
     trace = generate(queues.sources(), options.jobs, seed)
     if not trace:
@@ -263,10 +258,8 @@ def print_imported(form: str, file: Path, queues: Iterable[str], start: float, h
     named = {group: queue for group, _, queue in (text.rpartition("=") for text in queues)}
     if form == "snapshot":
         trace = imports.import_snapshot(file, read_file(file))
-    elif form == "philly":
-        trace = imports.import_philly(file, named)
     else:
-        trace = imports.import_table(file, form, named)
+        trace = imports.import_philly(file, named) if form == "philly" else imports.import_table(file, form, named)
     echo(written(imports.window(trace, start, hours)), end="")
 
 
@@ -279,17 +272,7 @@ def _progress(total: int, last: float, work: str) -> Callable[[float, int], None
         if time.monotonic() - shown > SHOW_EVERY:
             shown = time.monotonic()
             text = f"… hour {now / HOUR:.1f} of {last / HOUR:.1f}{work}, {ended:,} of {total:,} runs have ended"
-            print(
-                f"\r{text}\033[K" if sys.stdout.isatty() else text, end="" if sys.stdout.isatty() else "\n", flush=True
-            )
+            start, end = ("\r", "\033[K") if sys.stdout.isatty() else ("", "\n")
+            print(f"{start}{text}", end=end, flush=True)
 
     return show_progress
-
-
-def show(result: Simulation, seconds: float) -> None:
-    """Prints the result."""
-    console = new_console()
-    for part in simulated(result):
-        console.print()
-        console.print(part)
-    print(f"\nReplayed in {seconds:.0f} s.")

@@ -71,16 +71,10 @@ def simulation(stack: str, trace: str, seeds: Sequence[int], sides: Sequence[Sid
     """Returns the result. Tracks and unhappiest runs are those of the first seed."""
     hours = max(side.days[0].hours for side in sides)
     length = bin_seconds(hours)
+    configurations = tuple(_configuration(side, length, hours) for side in sides)
+    currency = next((pool.currency for side in sides for day in side.days for pool in day.pools if pool.currency), "")
     return Simulation(
-        VERSION,
-        stack,
-        trace,
-        tuple(seeds),
-        length,
-        tuple(_configuration(side, length, hours) for side in sides),
-        tuple(figures(sides)),
-        tuple(notes),
-        next((pool.currency for side in sides for day in side.days for pool in day.pools if pool.currency), ""),
+        VERSION, stack, trace, tuple(seeds), length, configurations, tuple(figures(sides)), tuple(notes), currency
     )
 
 

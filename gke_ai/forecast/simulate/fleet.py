@@ -184,10 +184,9 @@ class Fleet:
 
     def release(self, run: Run, now: float) -> None:
         """Takes the nodes of a run that has ended, or that Kueue has evicted."""
-        request = self._requests.pop(run.number, None)
-        for unit in [*request.units] if request else ():
-            assert request
-            self._leave(request, unit, now)
+        if request := self._requests.pop(run.number, None):
+            for unit in [*request.units]:
+                self._leave(request, unit, now)
 
     def settle(self, now: float) -> list[Run]:
         """Gives nodes to runs that wait for them, highest priority first. Returns the runs whose work starts now."""
@@ -218,13 +217,10 @@ class Fleet:
     def _expire(self, unit: Unit, value: float, now: float) -> list[tuple[Run, str]]:
         """Deletes a unit whose time has ended, or that has been idle for long. Returns the runs that lose it."""
         group = self.groups[unit.kind.key]
-        if value == unit.ends:
-            lost = [*self._lose(unit)]
-        elif unit.idle_since == value and len(group.units) > unit.kind.minimum // unit.kind.hosts:
-            lost = []
-        else:
-            return []
-        self._delete(group, unit, now)
+        is_idle = unit.idle_since == value and len(group.units) > unit.kind.minimum // unit.kind.hosts
+        lost = [*self._lose(unit)] if value == unit.ends else []
+        if value == unit.ends or is_idle:
+            self._delete(group, unit, now)
         return lost
 
     def close(self, end: float) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.simulate.trace import Submission, Trace
 
 # Length of the trace: a day. Submissions are a Poisson process within it.
 HOURS = 24.0
@@ -43,7 +43,7 @@ class Source:
     spot: bool = False
 
 
-def generate(sources: Sequence[Source], jobs: int, seed: int) -> tuple[Submission, ...]:
+def generate(sources: Sequence[Source], jobs: int, seed: int) -> Trace:
     """Returns a trace of about `jobs` runs, divided evenly between the sources. The same seed gives the same trace."""
     chance = random.Random(seed)
     return tuple(_submission(chance, chance.choice(sources), time) for time in _times(chance, jobs))
@@ -67,15 +67,5 @@ def _submission(chance: random.Random, source: Source, time: float) -> Submissio
     duration = min(chance.lognormvariate(math.log(MEDIAN), SIGMA), LONGEST)
     checkpoint = CHECKPOINT if chance.random() < CHECKPOINTED else 0.0
     spot = chance.random() < SPOT or source.spot
-    return Submission(
-        time,
-        source.queue,
-        source.priority,
-        pods,
-        source.accelerators,
-        source.cpu,
-        source.memory,
-        max(1.0, round(duration, 3)),
-        checkpoint,
-        spot,
-    )
+    of_pod, seconds = (source.accelerators, source.cpu, source.memory), max(1.0, round(duration, 3))
+    return Submission(time, source.queue, source.priority, pods, *of_pod, seconds, checkpoint, spot)

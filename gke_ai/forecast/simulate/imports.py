@@ -16,19 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gke_ai.catalog.nodes.shape import ACCELERATORS
+from gke_ai.forecast.simulate import trace as traces
 from gke_ai.forecast.simulate.blocks import requested
-from gke_ai.forecast.simulate.trace import (
-    MAX_PODS,
-    MAX_ROWS,
-    MAX_SECONDS,
-    Mistake,
-    Submission,
-    integer,
-    number,
-    rows_of,
-    shown,
-    text_of,
-)
+from gke_ai.forecast.simulate.trace import Mistake, Submission, Trace
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import condition, holds
 from gke_ai.kube.pods import requests
@@ -38,7 +28,6 @@ GIB = 2**30
 # Where a format does not say how much memory a run needs.
 MEMORY_PER_CPU = 4.0
 Row = Mapping[str, str]
-Submissions = tuple[Submission, ...]
 Item = TypeVar("Item")
 
 
@@ -60,13 +49,13 @@ class Cells:
         try:
             return reader(self._row[column])
         except Mistake as mistake:
-            raise Mistake(f"column {column}: {shown(self._row[column])}: {mistake}") from None
+            raise Mistake(f"column {column}: {traces.shown(self._row[column])}: {mistake}") from None
 
     def number(self, column: str) -> float:
-        return float(self.read(column, number(0, 1e12)))
+        return float(self.read(column, traces.number(0, 1e12)))
 
     def count(self, column: str) -> int:
-        return int(self.read(column, integer(0, 999_999)))
+        return int(self.read(column, traces.integer(0, 999_999)))
 
     def time(self, column: str) -> float:
         return float(self.read(column, _time))
@@ -77,7 +66,7 @@ class Cells:
         queue = self._queues.get(group) or self._queues.get("")
         if queue is None:
             raise Mistake(
-                f"column {column}: no local queue is named for {shown(group)}: use --queue GROUP=NAMESPACE/NAME"
+                f"column {column}: no local queue is named for {traces.shown(group)}: use --queue GROUP=NAMESPACE/NAME"
             )
         return queue
 
@@ -98,7 +87,7 @@ def run(
         raise Skipped
     accelerators, cpu, memory = (amount / pods for amount in total)
     whole = -(-accelerators // 1)
-    return Submission(time, cells.queue(group), "", pods, int(whole), cpu, memory, min(seconds, MAX_SECONDS))
+    return Submission(time, cells.queue(group), "", pods, int(whole), cpu, memory, min(seconds, traces.MAX_SECONDS))
 
 
 def alibaba(cells: Cells) -> Submission:
@@ -133,8 +122,8 @@ def _slurm(cells: Cells, group: str) -> Submission:
     if not cells.text("start_time") or not cells.text("duration"):
         raise Skipped
     pods, cpu = max(1, round(cells.number("node_num"))), cells.number("cpu_num")
-    if pods > MAX_PODS:
-        raise Mistake(f"column node_num: {pods}: use at most {MAX_PODS}")
+    if pods > traces.MAX_PODS:
+        raise Mistake(f"column node_num: {pods}: use at most {traces.MAX_PODS}")
     total = (cells.number("gpu_num"), cpu, cpu * MEMORY_PER_CPU)
     return run(cells, group, cells.time("submit_time"), pods, total, cells.number("duration"))
 
@@ -152,14 +141,14 @@ TABLES: Mapping[str, tuple[Callable[[Cells], Submission], tuple[str, ...]]] = {
 FORMATS = (*TABLES, "philly", "snapshot")
 
 
-def import_table(path: Path, form: str, queues: Mapping[str, str]) -> tuple[Submission, ...]:
+def import_table(path: Path, form: str, queues: Mapping[str, str]) -> Trace:
     """Returns the runs of a file in a CSV format, from time 0. Stops at the first bad row, with its column."""
     reader, columns = TABLES[form]
-    rows = ((f"line {line}", Cells(row, queues)) for line, row in rows_of(path, columns))
+    rows = ((f"line {line}", Cells(row, queues)) for line, row in traces.rows_of(path, columns))
     return collected(path, rows, reader)
 
 
-def collected(path: Path, items: Iterable[tuple[str, Item]], reader: Callable[[Item], Submission]) -> Submissions:
+def collected(path: Path, items: Iterable[tuple[str, Item]], reader: Callable[[Item], Submission]) -> Trace:
     """Returns what a reader makes of the items of a file, from time 0. Stops at the first bad one, with its place."""
     runs = []
     for place, item in items:
@@ -172,16 +161,16 @@ def collected(path: Path, items: Iterable[tuple[str, Item]], reader: Callable[[I
     return from_zero(path, runs)
 
 
-def import_philly(path: Path, queues: Mapping[str, str]) -> tuple[Submission, ...]:
+def import_philly(path: Path, queues: Mapping[str, str]) -> Trace:
     """Returns the jobs of `cluster_job_log`, from time 0: servers of the last attempt, and the time of all attempts.
 
     https://github.com/msr-fiddle/philly-traces. The format has no CPU and memory: those of a job are assumed from
     its GPUs, with 4 cores for each.
     """
     jobs = json_of(path)
-    if not isinstance(jobs, list) or len(jobs) > MAX_ROWS:
-        raise Stop(f"{path} is not a list of at most {MAX_ROWS:,} jobs. Replay a part of it.")
-    return collected(path, ((f"job {number}", job) for number, job in enumerate(jobs, 1)), partial(philly, queues))
+    if not isinstance(jobs, list) or len(jobs) > traces.MAX_ROWS:
+        raise Stop(f"{path} is not a list of at most {traces.MAX_ROWS:,} jobs. Replay a part of it.")
+    return collected(path, ((f"job {place}", job) for place, job in enumerate(jobs, 1)), partial(philly, queues))
 
 
 def philly(queues: Mapping[str, str], job: Mapping[str, Any]) -> Submission:
@@ -207,12 +196,12 @@ def _is_time(text: object) -> bool:
 def json_of(path: Path) -> Any:
     """Returns the content of a JSON file. Stops if it is none."""
     try:
-        return json.loads(text_of(path, 256 * 2**20))
+        return json.loads(traces.text_of(path, 256 * 2**20))
     except (ValueError, RecursionError):
         raise Stop(f"{path} is not JSON.") from None
 
 
-def import_snapshot(path: Path, snapshot: Snapshot) -> tuple[Submission, ...]:
+def import_snapshot(path: Path, snapshot: Snapshot) -> Trace:
     """Returns the finished Workloads of a snapshot, and those that run for as long as they have run, from time 0."""
     items = (("Workload", workload) for workload in snapshot.of("Workload"))
     return collected(path, items, partial(_workload, snapshot.taken_at))
@@ -240,14 +229,14 @@ def _workload(now: datetime, workload: Mapping[str, Any]) -> Submission:
     return replace(found, priority=priority, topology=requested(spec["podSets"][0]))
 
 
-def from_zero(path: Path, runs: Iterable[Submission]) -> tuple[Submission, ...]:
+def from_zero(path: Path, runs: Iterable[Submission]) -> Trace:
     """Returns the runs in order of time, with the first at 0. Stops if there are none, or if they span too long."""
     ordered = sorted(runs, key=lambda each: each.time)
     if not ordered:
         raise Stop(f"{path} has no run that started and ended.")
     first, last = ordered[0].time, ordered[-1].time
-    if last - first > MAX_SECONDS:
-        raise Stop(f"{path} spans more than {MAX_SECONDS / 86_400:.0f} days. Replay a part of it.")
+    if last - first > traces.MAX_SECONDS:
+        raise Stop(f"{path} spans more than {traces.MAX_SECONDS / 86_400:.0f} days. Replay a part of it.")
     return tuple(replace(each, time=each.time - first) for each in ordered)
 
 

@@ -16,7 +16,7 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.simulate import blocks
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
-from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.simulate.trace import Submission, Trace
 from gke_ai.kube.blocks import assigned
 from gke_ai.kube.workloads import released_conditions
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
@@ -125,7 +125,7 @@ class Queues:
         """The nominal quota of a cluster queue, over its flavors."""
         return float(sum(quota.amounts.get(resource, 0) for quota in self.cluster_queues[name].quotas))
 
-    def check(self, trace: tuple[Submission, ...]) -> None:
+    def check(self, trace: Trace) -> None:
         """Stops if a submission names a local queue or a priority class that the configuration does not have."""
         for row in trace:
             if row.queue not in self.by_local:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from gke_ai.forecast.simulate.fleet import RECLAIMED, Fleet, Group
 from gke_ai.forecast.simulate.kueue import Counts, Log
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.simulate.trace import Trace
 from gke_ai.kube.objects import holds
 from gke_ai.terminal import Stop
 
@@ -308,7 +308,7 @@ class Replay:
         self,
         kueue: Decider,
         queues: objects.Queues,
-        trace: tuple[Submission, ...],
+        trace: Trace,
         capacity: Capacity | None = None,
         make: Callable[[Run], objects.Object] | None = None,
         until: Collection[int] = (),
@@ -383,11 +383,6 @@ class Replay:
         accelerator = self._queues.accelerator(run.cluster_queue)
         return objects.workload(run.number, run.row, self._queues.priorities[run.row.priority], accelerator)
 
-    def _see(self, item: Mapping[str, object]) -> objects.Object | None:
-        metadata = dict(item)["metadata"]
-        assert isinstance(metadata, dict)
-        run = self._by_name.get(str(metadata["name"]))
-        if run is None:
-            return None
-        clock = self._clock_of[run.cluster_queue]
-        return clock.see(dict(item), run)
+    def _see(self, item: objects.Object) -> objects.Object | None:
+        run = self._by_name.get(str(item["metadata"]["name"]))
+        return self._clock_of[run.cluster_queue].see(item, run) if run else None

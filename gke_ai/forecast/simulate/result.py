@@ -152,13 +152,10 @@ def day(
 ) -> Day:
     """Returns the result of a replay. By default, the day ends when the last run stops."""
     end = end_of(runs) if end is None else end
-    names = queues.cluster_queues
-    days = [
-        queue_day(
-            name, queues.quota(name, queues.accelerator(name)), [run for run in runs if run.cluster_queue == name], end
-        )
-        for name in names
-    ]
+    days = []
+    for name in queues.cluster_queues:
+        own = [run for run in runs if run.cluster_queue == name]
+        days.append(queue_day(name, queues.quota(name, queues.accelerator(name)), own, end))
     return Day(round(end / HOUR, 3), late, days, [*pools], runs)
 
 

@@ -102,12 +102,8 @@ class Run:
     def waits(self, end: float) -> list[tuple[float, float]]:
         """Returns the times without quota from the submission on, until its end or that of the day."""
         later = [] if self.ended or self.failed else [(max(end, self.row.time), 0.0)]
-        times = [
-            (0.0, self.row.time),
-            *((start, end if stop is None else stop) for start, stop in self.admitted),
-            *later,
-        ]
-        gaps = ((before[1], after[0]) for before, after in pairwise(times))
+        held = [(start, end if stop is None else stop) for start, stop in self.admitted]
+        gaps = ((before[1], after[0]) for before, after in pairwise([(0.0, self.row.time), *held, *later]))
         return [(start, stop) for start, stop in gaps if stop > start]
 
     def admit(self, now: float, placed: Mapping[str, int]) -> None:

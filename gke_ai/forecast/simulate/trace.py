@@ -54,6 +54,9 @@ class Submission:
     topology: str = ""
 
 
+Trace = tuple[Submission, ...]
+
+
 class Mistake(ValueError):
     """A value that a column does not take. The message says what the column takes."""
 
@@ -132,7 +135,7 @@ def text_of(path: Path, limit: int = MAX_BYTES) -> str:
         raise Stop(f"{path} cannot be read as text: {error}.") from None
 
 
-def read(path: Path) -> tuple[Submission, ...]:
+def read(path: Path) -> Trace:
     """Reads a trace, in order of time. Stops with every mistake, up to ten, by line and column."""
     mistakes: list[str] = []
     rows: list[Submission] = []

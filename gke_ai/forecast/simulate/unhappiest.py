@@ -56,11 +56,8 @@ def _unhappy(run: Run, seconds: float | None, waited: Waited) -> Unhappy:
 def asks(run: Run, unit: str) -> str:
     """The pods of a run in words, with what each asks for."""
     row = run.row
-    each = (
-        f"{row.accelerators} {unit if row.accelerators > 1 else unit[:-1]}"
-        if row.accelerators
-        else f"{row.cpu:g} cores"
-    )
+    accelerators = f"{row.accelerators} {unit if row.accelerators > 1 else unit[:-1]}"
+    each = accelerators if row.accelerators else f"{row.cpu:g} cores"
     return f"{plural(row.pods, 'pod')} with {each}"
 
 
@@ -146,30 +143,19 @@ class Waited:
 
     def _overtaken(self) -> Iterator[str]:
         """Says which runs of its queue got quota meanwhile: those ahead of it, and later ones, and why they could."""
-        started = [
-            other
-            for other in self._others
-            if other.cluster_queue == self._run.cluster_queue
-            and any(self._span[0] <= begin < self._span[1] for begin, _ in other.admitted)
-        ]
+        start, stop = self._span
+        same_queue = (other for other in self._others if other.cluster_queue == self._run.cluster_queue)
+        started = [other for other in same_queue if any(start <= begin < stop for begin, _ in other.admitted)]
         priorities = self._queues.priorities
         own = priorities[self._run.row.priority]
         higher = [other for other in started if priorities[other.row.priority] > own]
         equal = [other for other in started if other not in higher]
         ahead = [other for other in equal if other.number < self._run.number]
-        smaller = [
-            other for other in equal if other.number > self._run.number and other.accelerators < self._run.accelerators
-        ]
-        parts = [
-            f"{plural(len(group), 'run')} {text}"
-            for group, text in (
-                (higher, "of a higher priority"),
-                (ahead, "submitted earlier"),
-                (smaller, "submitted later that needed less"),
-            )
-            if group
-        ]
-        if parts:
+        later = [other for other in equal if other.number > self._run.number]
+        smaller = [other for other in later if other.accelerators < self._run.accelerators]
+        groups = [(higher, "of a higher priority"), (ahead, "submitted earlier")]
+        groups.append((smaller, "submitted later that needed less"))
+        if parts := [f"{plural(len(group), 'run')} {text}" for group, text in groups if group]:
             yield f"Meanwhile {join_names(parts)} got quota in its queue."
 
     def _nodes(self) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from gke_ai.forecast.snapshot import fields
 from gke_ai.forecast.snapshot.pools import MAX_POOLS, NodePool
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, TIME, dangling, invalid_values, is_valid_time
+from gke_ai.kube.objects import key_of
 from gke_ai.kube.pods import wanted_pods
 
 # What a scratch cluster holds: 14,000 objects of a busy cluster have 32 MB, and take 340 MB of memory to read.
@@ -67,7 +68,7 @@ class Snapshot(BaseModel):
 def build(stack: str, objects: Mapping[str, list[Any]], taken_at: datetime, **more: Any) -> Snapshot:
     """Returns the snapshot of whole objects by kind: trims them, and sorts them by namespace and name."""
     trimmed = fields.trim_all(objects)
-    ordered = {kind: sorted(items, key=_key) for kind, items in trimmed.items()}
+    ordered = {kind: sorted(items, key=key_of) for kind, items in trimmed.items()}
     return Snapshot(takenAt=taken_at.replace(microsecond=0), stack=stack, objects=ordered, **more)
 
 
@@ -124,7 +125,7 @@ def _mistakes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
             yield from invalid_values(item, fields.kinds()[kind].fields, path, selected)
             yield from dangling(item, path)
             metadata = item["metadata"]
-            for key, identity in (("name", (kind, *_key(item))), ("uid", metadata.get("uid"))):
+            for key, identity in (("name", (kind, *key_of(item))), ("uid", metadata.get("uid"))):
                 if identity in seen:
                     yield f"{path}.metadata.{key}", f"is the {key} of another object"
                 seen.add(identity or path)
@@ -154,7 +155,3 @@ def shift(value: Any, later: timedelta) -> Any:
         # Kubernetes has times with seconds and times with microseconds, and refuses neither in place of the other.
         return moved.isoformat(timespec="microseconds" if match[1] else "seconds").replace("+00:00", "Z")
     return value
-
-
-def _key(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

@@ -63,14 +63,9 @@ _OF_NODES = ("nodeSelector", "nodeAffinity", "tolerations")
 # Labels and annotations of Kubernetes, Kueue, JobSet and GKE whose values are names, or hashes of names.
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _LABELS_WITH_NAMES = (
-    *(
-        "batch.kubernetes.io/job-name",
-        "job-name",
-        "cloud.google.com/compute-class",
-        "cloud.google.com/reservation-name",
-        # Of a pod of a StatefulSet: its name and a hash.
-        "controller-revision-hash",
-    ),
+    *("batch.kubernetes.io/job-name", "job-name"),
+    *("cloud.google.com/compute-class", "cloud.google.com/reservation-name"),
+    "controller-revision-hash",  # of a pod of a StatefulSet: its name and a hash
     *("leaderworkerset.sigs.k8s.io/name", "kueue.x-k8s.io/job-owner-name"),
     *("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/job-key"),
     *("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class", "kueue.x-k8s.io/pod-group-name"),

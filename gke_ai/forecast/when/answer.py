@@ -15,7 +15,7 @@ from gke_ai.forecast.outcome.reasons import NO_NODE, why_it_waits
 from gke_ai.forecast.outcome.timeline import History, Timeline, histories
 from gke_ai.forecast.result.forecast import Eviction
 from gke_ai.kube.names import WorkloadName
-from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.objects import Object, condition, holds, key_of
 from gke_ai.kube.queues import held, requested
 
 Amounts = Mapping[str, Fraction]
@@ -165,11 +165,7 @@ def in_order(workloads: Iterable[Object], local_queues: Iterable[Object], queue:
 
     https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/pkg/workload/workload.go, GetQueueOrderTimestamp
     """
-    sources = {
-        (item["metadata"]["namespace"], item["metadata"]["name"])
-        for item in local_queues
-        if item["spec"].get("clusterQueue") == queue
-    }
+    sources = {key_of(item) for item in local_queues if item["spec"].get("clusterQueue") == queue}
     queued = [
         item
         for item in workloads
@@ -178,8 +174,7 @@ def in_order(workloads: Iterable[Object], local_queues: Iterable[Object], queue:
         and not holds(item, "QuotaReserved")
         and not holds(item, "Finished")
     ]
-    for item in sorted(queued, key=_turn):
-        yield item["metadata"]["namespace"], item["metadata"]["name"]
+    yield from map(key_of, sorted(queued, key=_turn))
 
 
 def _turn(item: Object) -> tuple[int, str, str]:

@@ -18,10 +18,9 @@ from typing import Any
 from rich.table import Table
 
 from gke_ai.catalog.kueue.configuration import WITHOUT_VISIBILITY, minor
-from gke_ai.catalog.machines.tpus import GOOGLE_TPU
-from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.versions import VISIBILITY_API
+from gke_ai.forecast.outcome.reasons import NAMES
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
@@ -40,10 +39,11 @@ from gke_ai.forecast.when.alone import KUEUE, ask_alone
 from gke_ai.forecast.when.durations import records
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
-from gke_ai.formats.console import new_console, new_table
+from gke_ai.formats import console
 from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.client import ApiClient, client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.objects import key_of
 from gke_ai.terminal import Stop, echo, write
 from gke_ai.workspace.stack import Stack
 
@@ -53,7 +53,6 @@ _NEEDED = ("Workload", "ClusterQueue", "LocalQueue", "ResourceFlavor")
 # For how long Kueue may take to say something about the run, and then to do what follows from it, in seconds. Of runs
 # of the same shape in a queue, it says something about the first alone.
 _FIRST_WORD, _SETTLES = 15.0, 60.0
-_NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 
 
 def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json_file: Path | None) -> None:
@@ -70,14 +69,10 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
     if seed is not None and not found.starts and not found.never:
         found, more = with_interval(found, state, seed)
         notes += more
-    console = new_console()
     print()
-    echo(headline(found))
-    for text in reasons(found, with_nodes=state.pools is not None):
+    for text in (headline(found), *reasons(found, with_nodes=state.pools is not None)):
         echo(text)
-    for table in tables(found):
-        console.print()
-        console.print(table)
+    console.show(tables(found))
     print()
     for text in notes:
         echo(text)
@@ -142,14 +137,10 @@ def _waiting(api: ApiClient, found: answers.Answer, own: Mapping[str, Any]) -> a
     queues = list_objects(api, f"{KUEUE}/clusterqueues")
     shared = answers.sharing(found.queue, answers.roots(queues, list_objects(api, f"{KUEUE}/cohorts"))[0])
     workloads = list_objects(api, f"{KUEUE}/workloads")
-    strict = [
-        item["metadata"]["name"]
-        for item in queues
-        if item["metadata"]["name"] in shared and item["spec"].get("queueingStrategy") == "StrictFIFO"
-    ]
-    me = own["metadata"]["namespace"], own["metadata"]["name"]
-    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in workloads}
-    by_name.pop(me, None)
+    of_strict = (item["metadata"]["name"] for item in queues if item["spec"].get("queueingStrategy") == "StrictFIFO")
+    strict = [name for name in of_strict if name in shared]
+    me = key_of(own)
+    by_name = {key_of(item): item for item in workloads if key_of(item) != me}
     before = [(key, found.queue) for key in takewhile(lambda key: key != me, pending(api, found.queue))]
     # The first run of a StrictFIFO queue keeps the quota that it waits for from others of its cohort.
     before += [(key, other) for other in strict if other != found.queue for key in pending(api, other)[:1]]
@@ -184,9 +175,8 @@ def with_end(found: answers.Answer, snapshot: Snapshot) -> tuple[answers.Answer,
 
 def unplaced(snapshot: Snapshot) -> Iterator[str]:
     """Yields a note on flavors with topology, which the replays count as others."""
-    if names := [
-        item["metadata"]["name"] for item in snapshot.of("ResourceFlavor") if item["spec"].get("topologyName")
-    ]:
+    flavors = snapshot.of("ResourceFlavor")
+    if names := [item["metadata"]["name"] for item in flavors if item["spec"].get("topologyName")]:
         yield (
             f"The replays count the quota of {join_names(names)}, not where pods fit together: a run that requires one "
             "block can wait longer."
@@ -204,7 +194,7 @@ def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
         return list(answers.in_order(workloads, local_queues, queue))
     items = answered.body.get("items") or []
     ordered = sorted(items, key=lambda item: int(item.get("positionInClusterQueue") or 0))
-    return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in ordered]
+    return [key_of(item) for item in ordered]
 
 
 # ------------------------------------------------------------------------------------------------------------ printing
@@ -263,7 +253,7 @@ def tables(found: answers.Answer) -> Iterator[Table]:
         ]
         more = [(f"… and {len(runs) - SHOWN} more",)] if len(runs) > SHOWN else []
         titles = ("run", "cluster queue", "priority", *columns)
-        table = new_table(titles, [*(row[: len(titles)] for row in rows), *more], title, titles[1:])
+        table = console.new_table(titles, [*(row[: len(titles)] for row in rows), *more], title, titles[1:])
         table.columns[2].justify = "right"
         yield table
 
@@ -297,8 +287,8 @@ def _as_json(other: answers.Run) -> Mapping[str, object]:
 
 def amounts(requests: Mapping[str, Fraction]) -> str:
     """Formats amounts of resources: accelerators if there are any, else the rest."""
-    chosen = {name: amount for name, amount in requests.items() if name in _NAMES} or requests
+    chosen = {name: amount for name, amount in requests.items() if name in NAMES} or requests
     return ", ".join(
-        plural(int(amount), _NAMES[name]) if name in _NAMES else f"{readable(name, amount)} {name}"
+        plural(int(amount), NAMES[name]) if name in NAMES else f"{readable(name, amount)} {name}"
         for name, amount in sorted(chosen.items())
     )

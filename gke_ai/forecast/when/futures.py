@@ -26,7 +26,7 @@ from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.when.answer import roots, sharing
 from gke_ai.forecast.when.durations import Arrivals, Durations, Record, records
-from gke_ai.kube.objects import holds
+from gke_ai.kube.objects import holds, key_of
 from gke_ai.kube.queues import flavors_of
 from gke_ai.settings import ResolvedStack, Settings
 
@@ -74,20 +74,16 @@ class Copies(Queues):
     @cached_property
     def local(self) -> dict[str, Object]:
         """The local queues of these, by NAMESPACE/NAME."""
-        return {
-            f"{item['metadata']['namespace']}/{item['metadata']['name']}": item
-            for item in self.snapshot.of("LocalQueue")
-            if item["spec"].get("clusterQueue") in self.members
-        }
+        queues = self.snapshot.of("LocalQueue")
+        return {"/".join(key_of(item)): item for item in queues if item["spec"].get("clusterQueue") in self.members}
 
     @cached_property
     def by_local(self) -> dict[str, str]:
         return {
-            f"{item['metadata']['namespace']}/{_copied(number, item['metadata']['name'])}": _copied(
-                number, item["spec"]["clusterQueue"]
-            )
+            f"{namespace}/{_copied(number, name)}": _copied(number, item["spec"]["clusterQueue"])
             for number in range(self.replays)
             for item in self.local.values()
+            for namespace, name in [key_of(item)]
         }
 
     @cached_property
@@ -133,9 +129,8 @@ class Copies(Queues):
     @property
     def manager(self) -> Mapping[str, Any]:
         """What the cluster's Kueue is configured to, where it decides the order of admissions."""
-        return {
-            key: value for key, value in (self.snapshot.kueue or {}).items() if key in ("fairSharing", "featureGates")
-        }
+        stated = self.snapshot.kueue or {}
+        return {key: stated[key] for key in stated if key in ("fairSharing", "featureGates")}
 
     def objects(self) -> Iterator[tuple[str, Object]]:
         kueue = f"/apis/{KUEUE_API}"
@@ -195,11 +190,8 @@ class Futures:
         rows.sort(key=lambda pair: pair[0].time)  # stable, so those of the snapshot keep their order
         self.trace = tuple(row for row, _ in rows)
         self._futures = [future for _, future in rows]
-        owns = {id(own): number for number, (_, own) in enumerate(asked)}
-        self._targets: list[list[int]] = [[] for _ in asked]
-        for number, future in enumerate(self._futures):
-            if id(future.workload) in owns:
-                self._targets[owns[id(future.workload)]].append(number)
+        workloads = [future.workload for future in self._futures]
+        self._targets = [[n for n, workload in enumerate(workloads) if workload is own] for _, own in asked]
         self.queues.priorities.update((row.priority, int(row.priority)) for row in self.trace)
 
     def _rows(
@@ -244,9 +236,8 @@ class Futures:
         """Returns the Workload of a run. One that ran in the snapshot has its quota."""
         future = self._futures[run.number]
         source, metadata = future.workload, future.workload["metadata"]
-        spec = {
-            key: value for key, value in source["spec"].items() if key in ("podSets", "priority", "priorityClassRef")
-        }
+        kept = ("podSets", "priority", "priorityClassRef")
+        spec = {key: value for key, value in source["spec"].items() if key in kept}
         spec["queueName"] = _copied(future.replay, source["spec"]["queueName"])
         item = numbered(run.number, metadata["namespace"], spec)
         admission = (source.get("status") or {}).get("admission")

@@ -14,7 +14,7 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.objects import label
+from gke_ai.kube.objects import key_of, label
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_configuration, read_sections
@@ -51,9 +51,8 @@ def read_run(path: Path, stack: Stack, snapshot: Snapshot) -> Manifest:
 def cluster_queue(run: Manifest, snapshot: Snapshot) -> str | None:
     """Returns the cluster queue of a run's local queue. None if the snapshot has no such local queue."""
     source = f"{run.namespace}/{_stated_queue(run)}"
-    return next(
-        (item["spec"].get("clusterQueue") for item in snapshot.of("LocalQueue") if _full_name(item) == source), None
-    )
+    queues = (item for item in snapshot.of("LocalQueue") if _full_name(item) == source)
+    return next((item["spec"].get("clusterQueue") for item in queues), None)
 
 
 def _text(path: Path) -> str:
@@ -67,10 +66,9 @@ def _text(path: Path) -> str:
 
 def _named(run: Manifest) -> Manifest:
     """A run with a name, which the answer needs. The API server would choose another one."""
-    metadata = run.content["metadata"]
-    return (
-        run if run.is_named else Manifest({**run.content, "metadata": {**metadata, "name": f"{run.name}0"}}, run.source)
-    )
+    if run.is_named:
+        return run
+    return Manifest({**run.content, "metadata": {**run.content["metadata"], "name": f"{run.name}0"}}, run.source)
 
 
 def _stated_queue(run: Manifest) -> str:
@@ -111,10 +109,8 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
     # Kueue counts devices by the claims of a pod.
-    counted = {
-        name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in placed.fabric.devices
-    }
-    requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
+    counted = {name: amount for name, amount in placed.queued_request.items() if name not in placed.fabric.devices}
+    requests = {name: format_quantity(name, Fraction(amount)) for name, amount in counted.items() if Fraction(amount)}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
     templates = {_full_name(item) for item in snapshot.of("ResourceClaimTemplate")}
@@ -135,4 +131,4 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
 
 
 def _full_name(item: Mapping[str, Any]) -> str:
-    return f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
+    return "/".join(key_of(item))

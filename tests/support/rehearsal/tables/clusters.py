@@ -20,8 +20,7 @@ import yaml
 from emulator.nodes import node_agents
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.queues.kueue import NAMESPACE
-from gke_ai.forecast.rehearse.ownership import managed_fields
-from gke_ai.forecast.rehearse.restore import wait_for_queues, wait_for_webhooks
+from gke_ai.forecast.rehearse.restore import managed_fields, wait_for_queues, wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.kube.client import client_of
 from gke_ai.manifests.kueue_chart import manager_configuration
