@@ -59,9 +59,8 @@ def variable(name: str) -> str:
 
 def emulator_option(function: Function) -> Function:
     """Adds `--emulator`."""
-    return click.option("--emulator", is_flag=True, help="use the emulator on this machine, in place of Google Cloud")(
-        function
-    )
+    text = "use the emulator on this machine, in place of Google Cloud"
+    return click.option("--emulator", is_flag=True, help=text)(function)
 
 
 def always_on_emulator(function: Function) -> Function:
@@ -77,9 +76,8 @@ def context_option(function: Function) -> Function:
 
 def stack_options(function: Function) -> Function:
     """Adds `--stack` and `--config`, which give the function the name of a stack and its configuration file."""
-    config = file_option(
-        *("--config", "--config-file", "config"), help="configuration file. Default: Pulumi.STACK.yaml"
-    )
+    text = "configuration file. Default: Pulumi.STACK.yaml"
+    config = file_option("--config", "--config-file", "config", help=text)
     named = option("--stack", default="", help="name of the stack. Default: that of the configuration, or dev")
     return named(config(function))
 

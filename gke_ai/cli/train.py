@@ -23,9 +23,8 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(_: click.Context, parameter: click.Parameter, value: object) -> None:
         if value is not None:
             name = parameter.opts[0]
-            raise click.UsageError(
-                f"{name} is an option of gcluster job submit and not of this command: {REFUSED[name]}."
-            )
+            foreign = f"{name} is an option of gcluster job submit and not of this command"
+            raise click.UsageError(f"{foreign}: {REFUSED[name]}.")
 
     for name in REFUSED:
         unused = name.lstrip("-").replace("-", "_") + "_of_gcluster"

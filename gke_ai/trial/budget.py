@@ -92,10 +92,8 @@ def hourly_cost(resources: Mapping[str, Resource], prices: Prices) -> Decimal:
             continue
         machine, mode = str(value(pool.inputs, "nodeConfig", "machineType")), capacity_mode(pool.inputs)
         price = prices.of(machine, mode)
-        if price is None:
-            missing.append(f"{machine}/{mode}")
-        else:
-            cost += price * node_bounds(pool.inputs).maximum
+        missing += [f"{machine}/{mode}"] if price is None else []
+        cost += (price or 0) * node_bounds(pool.inputs).maximum
     if missing:
         raise Stop(
             f"The price table has no price of {', '.join(sorted({*missing}))}, so the budget cannot be kept. Nothing "

@@ -32,19 +32,9 @@ from gke_ai.ops.verify.live import caller
 from gke_ai.review.report.changes import planned
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, echo
+from gke_ai.trial import outcome as parts
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, hourly_cost, limit, shown
-from gke_ai.trial.outcome import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    OUT_OF_BUDGET,
-    Answers,
-    Claim,
-    Measured,
-    Outcome,
-    Step,
-    reasons,
-)
+from gke_ai.trial.outcome import DONE, FAILED, INTERRUPTED, OUT_OF_BUDGET, Outcome, Step
 from gke_ai.trial.record import Process, Record, folder, read, refusal
 from gke_ai.workspace.configuration_file import read_keys, read_prices, read_sections, write_keys
 from gke_ai.workspace.emulated import prepare
@@ -217,7 +207,7 @@ def timed(steps: list[Step], name: str, work: Callable[[], Any]) -> Any:
         print(stop, file=sys.stderr)
         ending, why = FAILED, str(stop)
     finally:
-        steps.append(Step(name, ending, time.monotonic() - began, reasons(why)))
+        steps.append(Step(name, ending, time.monotonic() - began, parts.reasons(why)))
     return result
 
 
@@ -271,10 +261,9 @@ def verified(stack: Stack, found: Outcome) -> Outcome:
     return replace(
         found,
         versions=(*found.versions, ("Kubernetes", version)),
-        claims=tuple(Claim(*claim, count) for claim, count in sorted(claims.items())),
+        claims=tuple(parts.Claim(*claim, count) for claim, count in sorted(claims.items())),
         durations=tuple(
-            Measured(duration.step, duration.seconds, duration.max_seconds, duration.count)
-            for duration in measured.durations
+            parts.Measured(item.step, item.seconds, item.max_seconds, item.count) for item in measured.durations
         ),
     )
 
@@ -284,16 +273,10 @@ def smoked(stack: Stack, found: Outcome) -> Outcome:
     results = smoke.check_servers(stack, new_console())
     for line in smoke.failures(results):
         echo(line)
-    answers = (
-        Answers(
-            result.server,
-            result.engine,
-            len(result.replies),
-            len(result.failed),
-            *smoke.median_and_most(reply.seconds for reply in result.good),
-        )
-        for result in results
-    )
+    answers = []
+    for result in results:
+        times = smoke.median_and_most(reply.seconds for reply in result.good)
+        answers.append(parts.Answers(result.server, result.engine, len(result.replies), len(result.failed), *times))
     return replace(found, servers=tuple(answers))
 
 
@@ -361,10 +344,5 @@ def create(stack: Stack) -> None:
 def versions() -> tuple[tuple[str, str], ...]:
     """Versions of this project and of what it deploys and runs with."""
     pulumi = subprocess.run(["pulumi", "version"], capture_output=True, text=True, check=False).stdout.strip()
-    return (
-        ("gke-ai", PROJECT_VERSION),
-        ("Python", platform.python_version()),
-        ("Pulumi", pulumi),
-        ("Kueue", KUEUE_VERSION),
-        ("JobSet", JOBSET_VERSION),
-    )
+    own = {"gke-ai": PROJECT_VERSION, "Python": platform.python_version(), "Pulumi": pulumi}
+    return tuple({**own, "Kueue": KUEUE_VERSION, "JobSet": JOBSET_VERSION}.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gke_ai.trial.budget import Limit, shown
 
@@ -49,8 +50,7 @@ class Measured:
     count: int
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """The answers of one server to its burst of requests; times in seconds."""
 
     server: str
@@ -97,8 +97,7 @@ class Outcome:
     @property
     def result(self) -> str:
         """How the trial ended: done, or as the first step that was not."""
-        results = [step.result for step in self.steps if step.result != DONE]
-        return results[0] if results else DONE
+        return next((step.result for step in self.steps if step.result != DONE), DONE)
 
     def written(self) -> str:
         """The file, as Markdown."""
@@ -119,20 +118,16 @@ class Outcome:
         yield from table("Versions", ("program", "version"), self.versions)
         steps = ((step.name, step.result, shown(step.seconds), ", ".join(step.reasons)) for step in self.steps)
         yield from table("Steps", ("step", "result", "time", "reasons"), steps)
-        claims = ((claim.name, claim.result, str(claim.count)) for claim in self.claims)
+        claims = ((claim.name, claim.result, claim.count) for claim in self.claims)
         yield from table("Verify", ("claim", "result", "count"), claims)
-        durations = ((item.step, f"{item.median} s", f"{item.longest} s", str(item.count)) for item in self.durations)
+        durations = ((item.step, f"{item.median} s", f"{item.longest} s", item.count) for item in self.durations)
         yield from table("Durations", ("step", "median", "longest", "observed"), durations)
-        servers = (
-            (item.server, item.engine, str(item.requests), str(item.failed), item.median, item.longest)
-            for item in self.servers
-        )
-        yield from table("Smoke", ("server", "engine", "requests", "failed", "median", "longest"), servers)
+        yield from table("Smoke", Answers._fields, self.servers)
 
 
-def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def table(title: str, columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> Iterator[str]:
     """Yields a titled table of Markdown; nothing without rows."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
     if lines:
         yield f"\n## {title}\n"
         yield f"| {' | '.join(columns)} |"

@@ -108,10 +108,8 @@ def read(stack: str) -> Record | None:
     file = folder() / f"{stack}.json"
     try:
         content = json.loads(file.read_text())
-        update = content["update"]
-        return Record(
-            content["stack"], content["config"], Process(**content["trial"]), Process(**update) if update else None
-        )
+        update = Process(**content["update"]) if content["update"] else None
+        return Record(content["stack"], content["config"], Process(**content["trial"]), update)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):

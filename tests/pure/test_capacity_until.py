@@ -16,7 +16,7 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.answer import Answer
 from gke_ai.ops.status.command import ClusterObjects, next_steps, pool_rows
-from gke_ai.ops.submit.ending import ending
+from gke_ai.ops.submit.checks import ending
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.review.report.accelerators import ends
 from gke_ai.review.report.changes import Resource

@@ -21,6 +21,7 @@ from gke_ai.ops.lifecycle import deploy
 from gke_ai.ops.status import command as status
 from gke_ai.review.gitops.objects import MissingSecret
 from gke_ai.terminal import Stop
+from gke_ai.workspace import stack as stacks
 from gke_ai.workspace.stack import Context, Stack
 from tests.support.commands import gke_ai
 from tests.support.local_server import listening
@@ -287,6 +288,22 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
         (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         yield
+
+
+@pytest.mark.parametrize(
+    ("installed", "command"),
+    [
+        (False, "make status STACK=dev ALL=1  or QUEUE=NAME"),
+        (True, "gke-ai status --emulator --stack dev --all  or --queue NAME"),
+    ],
+)
+def test_a_shortened_status_says_how_to_list_everything_on_the_emulator(
+    installed: bool, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GKE_AI_STATE", str(tmp_path))
+    monkeypatch.setattr(stacks, "INSTALLED", installed)
+    hint = next(status.next_steps(Stack("dev"), status.ClusterObjects(), shortened=True))
+    assert hint == f"list everything, or the workloads of a queue:  {command}"
 
 
 @pytest.mark.usefixtures("cluster")

@@ -44,27 +44,25 @@ class ClusterChecks(Visit):
             yield from self._too_old(wanted, current, f"cluster {cluster.name} runs", command)
             yield from self._webhooks_reached(existing)
         elif wanted:
-            parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
-            channels = (self.google(f"{parent}/serverConfig") or {}).get("channels", [])
+            channels = (self._in_location("serverConfig") or {}).get("channels", [])
             defaults = {channel["channel"].lower(): str(channel["defaultVersion"]) for channel in channels}
             if cluster.release_channel not in defaults:
                 raise NotCheckedError(f"GKE reports no version for channel {cluster.release_channel}")
             current = defaults[cluster.release_channel]
-            quicker = next(
-                (name for name in ("regular", "rapid") if not self._lacking(wanted, defaults.get(name))), None
-            )
-            command = (
-                self._config(f"--path gke-ai:cluster.releaseChannel {quicker}")
-                if quicker
-                else "remove the features from the configuration until a channel has the version"
-            )
+            command = "remove the features from the configuration until a channel has the version"
+            for name in ("rapid", "regular"):
+                if not self._lacking(wanted, defaults.get(name)):
+                    command = self._config(f"--path gke-ai:cluster.releaseChannel {name}")
             yield from self._too_old(wanted, current, f"channel {cluster.release_channel} has version", command)
 
     def _existing_cluster(self) -> Any:
         """Returns the existing cluster that the stack uses; None if it does not exist."""
-        cluster = self.settings.cluster
-        parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
-        return self.google(f"{parent}/clusters/{cluster.name}")
+        return self._in_location(f"clusters/{self.settings.cluster.name}")
+
+    def _in_location(self, path: str) -> Any:
+        """Returns the response of GKE's API for a path in the location of the cluster; None if there is nothing."""
+        location = self.settings.cluster.location
+        return self.google(f"container.googleapis.com/v1/projects/{self.project}/locations/{location}/{path}")
 
     def cluster_content(self) -> Iterator[Finding]:
         """An existing cluster has the controllers and objects that the stack uses and does not create."""
@@ -148,15 +146,13 @@ class ClusterChecks(Visit):
 
     def _role_of_agent(self, pool: str) -> Iterator[Finding]:
         """GKE's service agent may create the networks of a pool that exists."""
-        project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
-        member = agent(project.get("projectNumber", ""))
+        member = agent(self.project_record.get("projectNumber", ""))
         if not self._roles(member) & {AGENT_ROLE, "roles/editor", "roles/owner"}:
             text = (
                 f"GKE's service agent lacks {AGENT_ROLE} in {self.project}: it can neither create nor change the RDMA "
                 f"networks of pools such as {pool}"
             )
-            command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={AGENT_ROLE}"
-            yield Finding(MISSING, "role of GKE's service agent", text, command)
+            yield Finding(MISSING, "role of GKE's service agent", text, self.granting(member, AGENT_ROLE))
 
     def proxy_subnetwork(self) -> Iterator[Finding]:
         """The network of a gateway has a proxy-only subnetwork in the region, unless the stack creates it.
@@ -167,16 +163,9 @@ class ClusterChecks(Visit):
         if self.settings.gateway is None or cluster.vpc is not None:
             return
         existing = (self._existing_cluster() or {}) if cluster.mode == "existing" else {}
-        host, name = self._host_and_name(
-            existing.get("networkConfig", {}).get("network") or cluster.network or DEFAULT_NETWORK
-        )
-        region = self.settings.cluster.region
-        response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/subnetworks") or {}
-        if not any(
-            subnetwork.get("purpose") == PROXY_PURPOSE
-            and str(subnetwork.get("network", "")).endswith(f"/networks/{name}")
-            for subnetwork in response.get("items", [])
-        ):
+        host, name, subnetworks = self._of_network("subnetworks", existing.get("networkConfig", {}).get("network"))
+        region = cluster.region
+        if not any(subnetwork.get("purpose") == PROXY_PURPOSE for subnetwork in subnetworks):
             text = f"network {name} has no proxy-only subnetwork in {region}: the gateway would get no address"
             command = (
                 f"gcloud compute networks subnets create proxies --purpose={PROXY_PURPOSE} --role={PROXY_ROLE} "
@@ -184,9 +173,14 @@ class ClusterChecks(Visit):
             )
             yield Finding(MISSING, "proxy-only subnetwork", text, command)
 
-    def _host_and_name(self, network: str) -> tuple[str, str]:
-        """Returns the project and the name of a network."""
-        return network.split("/")[1] if network.startswith("projects/") else self.project, network.rpartition("/")[2]
+    def _of_network(self, kind: str, stated: str | None = None) -> tuple[str, str, list[Mapping[str, Any]]]:
+        """Returns project and name of the cluster's network, and what there is of a kind in it in the region."""
+        cluster = self.settings.cluster
+        network = stated or cluster.network or DEFAULT_NETWORK
+        host = network.split("/")[1] if network.startswith("projects/") else self.project
+        name = network.rpartition("/")[2]
+        found = self.compute(f"/regions/{cluster.region}/{kind}", host).get("items", [])
+        return host, name, [item for item in found if str(item.get("network", "")).endswith(f"/networks/{name}")]
 
     def _webhooks_reached(self, existing: Mapping[str, Any]) -> Iterator[Finding]:
         """In an older private cluster, a firewall rule lets the control plane reach webhooks on the nodes.
@@ -207,8 +201,8 @@ class ClusterChecks(Visit):
         )
         text = (
             "its control plane reaches nodes by VPC peering, on ports 443 and 10250 only: without a firewall rule it "
+            f"cannot call webhooks and metrics adapters of this stack (ports {', '.join(ports)})"
         )
-        text += f"cannot call webhooks and metrics adapters of this stack (ports {', '.join(ports)})"
         yield Finding(ADVICE, "firewall", text, command)
 
     def _lacking(self, wanted: Sequence[str], current: str | None) -> list[str]:
@@ -240,14 +234,8 @@ class ClusterChecks(Visit):
         cluster, needed = self.settings.cluster, external_hosts(self.resolved)
         if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
             return
-        host, name = self._host_and_name(cluster.network or DEFAULT_NETWORK)
-        region = self.settings.cluster.region
-        response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/routers") or {}
-        routers = [
-            router
-            for router in response.get("items", [])
-            if str(router.get("network", "")).endswith(f"/networks/{name}")
-        ]
+        host, name, routers = self._of_network("routers")
+        region = cluster.region
         if not any(router.get("nats") for router in routers):
             hosts = ", ".join(f"{internet_host} ({user})" for internet_host, user in needed.items())
             text = f"nodes are private, network {name} has no Cloud NAT in {region}, and pods need {hosts}"
@@ -285,8 +273,7 @@ class ClusterChecks(Visit):
         for role in lacking:
             without = "logs and metrics" if role == NODE_ROLE else "images of the project's registry"
             text = f"nodes run as {account}, which lacks {role} in {self.project}: they would have no {without}"
-            command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
-            yield Finding(MISSING, "roles of nodes", text, command)
+            yield Finding(MISSING, "roles of nodes", text, self.granting(member, role))
 
     def _roles(self, member: str) -> set[str]:
         """Returns the roles that a member has in the project."""
@@ -299,8 +286,7 @@ class ClusterChecks(Visit):
 
         https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
         """
-        project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
-        account = f"{project.get('projectNumber')}-compute@developer.gserviceaccount.com"
+        account = f"{self.project_record.get('projectNumber')}-compute@developer.gserviceaccount.com"
         existing = self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}")
         if existing is None or existing.get("disabled"):
             state = "is disabled" if existing else "does not exist"

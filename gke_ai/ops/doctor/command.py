@@ -1,4 +1,4 @@
-"""`make doctor STACK=…`: lists what is missing before a first `up` on Google Cloud, with the command that fixes it.
+"""`gke-ai doctor`: lists what is missing before a first `up` on Google Cloud, with the command that fixes it.
 
 It runs the tools of this machine, and calls Google's APIs with the application default credentials, which Pulumi's
 provider also uses. It changes nothing. Every request goes through `call`.
@@ -18,7 +18,6 @@ from gke_ai.catalog.section_files import folder_of
 from gke_ai.formats.console import new_console
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
-from gke_ai.ops.doctor.images import ImageChecks
 from gke_ai.ops.doctor.machine import MachineChecks
 from gke_ai.ops.doctor.project import ProjectChecks
 from gke_ai.ops.doctor.requests import call
@@ -33,7 +32,7 @@ PREFIX = "gke-ai:"
 
 
 @dataclass
-class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataChecks):
+class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
     """All checks of a stack before its first `up`."""
 
     def placeholder(self) -> Iterator[Finding]:
@@ -96,9 +95,8 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
         resolved = resolve(config, folder_of(file))
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    token_given, key_given = (
-        f"{PREFIX}{secret.key}" in config or bool(os.environ.get(secret.variable)) for secret in SECRETS
-    )
+    given = [f"{PREFIX}{secret.key}" in config or bool(os.environ.get(secret.variable)) for secret in SECRETS]
+    token_given, key_given = given
     return Doctor(stack, project, resolved, token_given, call, key_given)
 
 

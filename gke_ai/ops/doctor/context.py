@@ -19,6 +19,7 @@ from gke_ai.kube.uncounted import QUOTAS, uncounted
 from gke_ai.kube.values import items, mapping
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
+from gke_ai.ops.doctor.requests import own_access
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from gke_ai.workspace.stack import Context
 
@@ -59,12 +60,7 @@ class ClusterAlone:
     def rights(self) -> Iterator[Finding]:
         """The user may list what the other verbs read, in all namespaces."""
         for group, resource in LISTED:
-            body = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": {"verb": "list", "group": group, "resource": resource}},
-            }
-            answer = request(self.api, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+            answer = own_access(self.api, {"verb": "list", "group": group, "resource": resource})
             if answer.code >= 400:
                 yield Finding(UNCHECKED, "rights", answer.reason)
                 return
@@ -104,12 +100,9 @@ class ClusterAlone:
             return
         pods, workloads = (list_objects(self.api, path) for path in ("/api/v1/pods", f"/apis/{KUEUE_API}/workloads"))
         for found in uncounted(quotas, pods, workloads):
-            yield Finding(
-                ADVICE,
-                f"tenant {found.namespace}",
-                f"{found.on_nodes} {found.resource} are in use, and Kueue counts {found.counted}: {found.cause}",
-                f"{self.kubectl} get pods,workloads -n {found.namespace}",
-            )
+            text = f"{found.on_nodes} {found.resource} are in use, and Kueue counts {found.counted}: {found.cause}"
+            command = f"{self.kubectl} get pods,workloads -n {found.namespace}"
+            yield Finding(ADVICE, f"tenant {found.namespace}", text, command)
 
     def nodes(self, control_plane: str) -> Iterator[Finding]:
         """Nodes are ready, those with accelerators offer them, and each can mount buckets."""
@@ -119,12 +112,9 @@ class ClusterAlone:
             if not holds(node, "Ready"):
                 yield Finding(ADVICE, name, "the node is not ready", f"{self.kubectl} describe node {name}")
             elif is_accelerated(node) and not any(int(status["allocatable"].get(kind, 0)) for kind in ACCELERATORS):
-                yield Finding(
-                    ADVICE,
-                    name,
-                    "the node has accelerators and offers none: its driver or device plugin does not run",
-                    f"{self.kubectl} get pods -n kube-system --field-selector spec.nodeName={name}",
-                )
+                text = "the node has accelerators and offers none: its driver or device plugin does not run"
+                command = f"{self.kubectl} get pods -n kube-system --field-selector spec.nodeName={name}"
+                yield Finding(ADVICE, name, text, command)
             info: dict[str, Any] = status.get("nodeInfo") or {}
             kubelet, image = str(info.get("kubeletVersion", "")).removeprefix("v"), str(info.get("osImage", ""))
             if "-gke." in control_plane and advisories.mounts_no_bucket(control_plane, kubelet, image):

@@ -1,4 +1,4 @@
-"""Checks of buckets, of the token in Secret Manager, and of notification channels."""
+"""Checks of buckets, images, the token in Secret Manager, and notification channels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import quote
 
-from gke_ai.ops.doctor.visit import MISSING, Finding, NotCheckedError, Visit, refusal, switched_off
+from gke_ai.catalog.project.registries import registry_of
+from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit, refusal, switched_off
+from gke_ai.registered.types import BUCKET
 
 
 @dataclass
 class DataChecks(Visit):
-    """Checks of what the stack reads, adopts and notifies."""
+    """Checks of what the stack runs, reads, adopts and notifies."""
 
     def buckets(self) -> Iterator[Finding]:
         """The names of new buckets are free, and buckets to adopt exist."""
@@ -35,11 +37,29 @@ class DataChecks(Visit):
         """Names of the buckets in the state of the stack."""
         answer = self.call(f"pulumi stack export --stack {self.stack}")
         deployment = answer.body.get("deployment") if isinstance(answer.body, dict) and not answer.code else None
-        return {
-            str(resource.get("id"))
-            for resource in (deployment or {}).get("resources", [])
-            if resource["type"] == "gcp:storage/bucket:Bucket"
-        }
+        resources = (deployment or {}).get("resources", [])
+        return {str(resource.get("id")) for resource in resources if resource["type"] == BUCKET}
+
+    def images(self) -> Iterator[Finding]:
+        """Each tag exists, and still has the digest that the stack pins."""
+        unreachable: dict[str, str] = {}
+        for image in dict.fromkeys(image for workload in self.resolved.workloads for image in workload.images):
+            name, _, pinned = image.partition("@")
+            host = registry_of(image)
+            if host in unreachable:  # one that wants a credential is not asked further
+                continue
+            answer = self.call(f"DIGEST {name}")
+            if answer.code == 404:
+                text = f"{host} has no {name}. Pods with it would not start"
+                yield Finding(MISSING, "image", text, f"docker manifest inspect {name}  # then set another image")
+            elif answer.code != 200:
+                reason = f"answers {answer.code}" if answer.code else f"does not respond: {answer.error}"
+                unreachable[host] = f"{host} {reason}"
+            elif pinned and answer.body and answer.body != pinned:
+                text = f"the tag of {name} is now {answer.body}, and the stack runs {pinned}, which the tag had before"
+                yield Finding(ADVICE, "image", text, f"docker manifest inspect {name}@{pinned}  # is it still there?")
+        for text in unreachable.values():
+            yield Finding(UNCHECKED, "image", text)
 
     def secret(self) -> Iterator[Finding]:
         """The secret with the token exists in Secret Manager, if the configuration names one."""

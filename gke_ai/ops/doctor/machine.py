@@ -82,10 +82,8 @@ class MachineChecks(Visit):
         """The catalog has every model, and each is expected to fit its accelerators."""
         for server in tight_models.tight(self.resolved.servers):
             yield Finding(ADVICE, "model", f"{server.path}: {server.reason}\n{server.parts}", server.remedy)
-        for unchecked_model in model_memory.unchecked(self.resolved.servers):
-            yield Finding(
-                UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"
-            )
+        for unknown in model_memory.unchecked(self.resolved.servers):
+            yield Finding(UNCHECKED, "model", f"{unknown.path}: {unknown.reason}. {unknown.remedy}")
 
     def advisories(self) -> Iterator[Finding]:
         """No image of a server has a published security flaw that a newer release fixes."""

@@ -131,35 +131,33 @@ def machines(stack: ResolvedStack) -> list[MachineNeed]:
         zones = tuple(pool.zones or node_zones(cluster.location))
         machine_needs.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
     for own, zones in ((pool.section, pool.zones) for pool in stack.node_pools):
-        machine_needs.append(
-            MachineNeed(own.node_machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones))
-        )
+        path, stated = own.at("zones"), bool(own.zones)
+        machine_needs.append(MachineNeed(own.node_machine_type, zones, f"pool {own.name}", path, stated))
     for compute_class in stack.settings.compute_classes:
+        zones, user = node_zones(cluster.location), f"compute class {compute_class.name}"
         for index, priority in enumerate(compute_class.priorities):
-            zones, path = node_zones(cluster.location), compute_class.at(f"priorities[{index}].machineType")
-            machine_needs.append(
-                MachineNeed(priority.machine_type, zones, f"compute class {compute_class.name}", path, any_zone=True)
-            )
+            path = compute_class.at(f"priorities[{index}].machineType")
+            machine_needs.append(MachineNeed(priority.machine_type, zones, user, path, any_zone=True))
     return machine_needs
 
 
 def gke_features(stack: ResolvedStack) -> list[str]:
     """Returns the features of the stack that not every version of GKE has."""
-    priorities = [priority for compute_class in stack.settings.compute_classes for priority in compute_class.priorities]
+    classes = stack.settings.compute_classes
+    priorities = [priority for compute_class in classes for priority in compute_class.priorities]
+    autopilot, tpu7x = stack.cluster.is_autopilot, "tpu7x" in _tpu_versions(stack)
     wanted = {
         features.FLEX_START: any(pool.elastic for pool in stack.settings.gpu_pools),
         features.FLEX_START_TPU: any(pool.elastic for pool in stack.settings.tpu_pools)
         or any(tpu.capacity == "flexStart" for tpu in _tpu_slices(stack)),
-        features.COMPUTE_CLASS: bool(stack.settings.compute_classes),
+        features.COMPUTE_CLASS: bool(classes),
         features.COMPUTE_CLASS_FLEX_START: any(priority.capacity.mode == "flexStart" for priority in priorities),
-        features.COMPUTE_CLASS_POOLS: any(
-            compute_class.auto_create_pools for compute_class in stack.settings.compute_classes
-        ),
-        features.TPU7X: "tpu7x" in _tpu_versions(stack) and not stack.cluster.is_autopilot,
-        features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(stack) and stack.cluster.is_autopilot,
+        features.COMPUTE_CLASS_POOLS: any(compute_class.auto_create_pools for compute_class in classes),
+        features.TPU7X: tpu7x and not autopilot,
+        features.TPU7X_AUTOPILOT: tpu7x and autopilot,
         **dict.fromkeys(features.of_machines(_machine_types(stack)), True),
-        features.NETWORK_PROFILE: has_rdma(stack) and not stack.cluster.is_autopilot,
-        features.NETWORK_PROFILE_AUTOPILOT: has_rdma(stack) and stack.cluster.is_autopilot,
+        features.NETWORK_PROFILE: has_rdma(stack) and not autopilot,
+        features.NETWORK_PROFILE_AUTOPILOT: has_rdma(stack) and autopilot,
         features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
         features.INFERENCE_POOL: stack.settings.gateway is not None,
         features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),

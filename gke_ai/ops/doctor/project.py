@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from gke_ai.catalog.nodes import project_quotas
@@ -43,13 +42,9 @@ class ProjectChecks(Visit):
         wanted = [*apis.BEFOREHAND, *([] if self.settings.enable_apis else apis_of(self.resolved))]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
         response = self.google(f"serviceusage.googleapis.com/v1/projects/{self.project}/services:batchGet?{names}")
-        on = {
-            service["name"].rpartition("/")[2]
-            for service in (response or {}).get("services", [])
-            if service.get("state") == "ENABLED"
-        }
-        off = [name for name in wanted if name not in on]
-        if off:
+        services = (response or {}).get("services", [])
+        on = {service["name"].rpartition("/")[2] for service in services if service.get("state") == "ENABLED"}
+        if off := [name for name in wanted if name not in on]:
             reasons = {**apis.BEFOREHAND, **apis.REASONS}
             text = "; ".join(f"{name} is disabled ({reasons[name]})" for name in off)
             command = f"gcloud services enable {' '.join(off)} --project {self.project}"
@@ -64,8 +59,7 @@ class ProjectChecks(Visit):
         for role, several in wanted.items():
             lacking = [permission for permission in several if permission not in granted]
             if lacking:
-                member = self.member or "user:YOU"
-                command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
+                command = self.granting(self.member or "user:YOU", role)
                 yield Finding(MISSING, "permissions", f"you lack: {', '.join(lacking)}", command)
 
     def quotas(self) -> Iterator[Finding]:
@@ -79,30 +73,26 @@ class ProjectChecks(Visit):
                 )
                 yield Finding(UNCHECKED, "quota", text, command)
                 continue
-            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{need.region}")
-            yield from self._enough(
-                response, need.metric, need.count, f"{need.of} takes up to {need.count}", need.region
-            )
+            reason = f"{need.of} takes up to {need.count}"
+            yield from self._enough(need.metric, need.count, reason, need.region)
 
     def class_quotas(self) -> Iterator[Finding]:
         """Each choice of a compute class has quota for its users. Advice only: GKE may use the next choice."""
         for need in needs.class_quotas(self.resolved):
             if need.metric is None:
                 continue
-            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{need.region}")
             reason = f"the workloads with the class of {need.of} take up to {need.count}; GKE would try the next choice"
-            for finding in self._enough(response, need.metric, need.count, reason, need.region):
+            for finding in self._enough(need.metric, need.count, reason, need.region):
                 yield Finding(ADVICE, "quota of a compute class", finding.text, finding.command)
 
     def all_gpus(self) -> Iterator[Finding]:
         """The project has quota for the total number of GPUs."""
         if count := needs.gpus_everywhere(self.resolved):
-            response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}")
-            reason = f"the stack takes up to {count} GPUs"
-            yield from self._enough(response, project_quotas.GPUS_ALL_REGIONS, count, reason)
+            yield from self._enough(project_quotas.GPUS_ALL_REGIONS, count, f"the stack takes up to {count} GPUs")
 
-    def _enough(self, response: Any, metric: str, count: int, reason: str, region: str = "") -> Iterator[Finding]:
-        quotas = {quota["metric"]: quota for quota in (response or {}).get("quotas", [])}
+    def _enough(self, metric: str, count: int, reason: str, region: str = "") -> Iterator[Finding]:
+        response = self.compute(f"/regions/{region}" if region else "")
+        quotas = {quota["metric"]: quota for quota in response.get("quotas", [])}
         limit, used = (int(quotas.get(metric, {}).get(key, 0)) for key in ("limit", "usage"))
         where = f" in {region}" if region else ""
         if limit < count:
@@ -125,8 +115,7 @@ class ProjectChecks(Visit):
         """Each zone offers the machine types of its pools."""
         for need in needs.machines(self.resolved):
             query = quote(f"name={need.machine_type}")
-            url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={query}"
-            items = (self.google(url) or {}).get("items", {})
+            items = self.compute(f"/aggregated/machineTypes?filter={query}").get("items", {})
             there = sorted(zone.removeprefix("zones/") for zone, has in items.items() if has.get("machineTypes"))
             lacking = [zone for zone in need.zones if zone not in there]
             if not lacking or (need.any_zone and len(lacking) < len(need.zones)):

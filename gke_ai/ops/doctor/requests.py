@@ -10,10 +10,12 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from gke_ai.kube.client import Answer
+from gke_ai.kube import client
+from gke_ai.kube.client import Answer, ApiClient
 from gke_ai.ops.doctor.registry import digest_of
 
 NOT_FOUND = 127  # exit code of a shell for an unknown command
+ACCESS_API = "authorization.k8s.io/v1"
 SECONDS = 60  # maximum time of one request
 
 
@@ -49,6 +51,12 @@ def _call_google(method: str, url: str, body: Mapping[str, Any] | None, headers:
         return Answer(error.code, response_body, _message(response_body) or error.reason)
     except OSError as error:
         return Answer(0, error=str(getattr(error, "reason", error)))
+
+
+def own_access(api: ApiClient, attributes: Mapping[str, str]) -> Answer:
+    """Asks a cluster whether the user may do something."""
+    body = {"apiVersion": ACCESS_API, "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes}}
+    return client.request(api, "POST", f"/apis/{ACCESS_API}/selfsubjectaccessreviews", body=body)
 
 
 def _parsed(text: str) -> Any:

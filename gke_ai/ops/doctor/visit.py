@@ -65,6 +65,15 @@ class Visit:
         member_type = "serviceAccount" if email.endswith(".gserviceaccount.com") else "user"
         return f"{member_type}:{email}" if email else ""
 
+    def compute(self, path: str, project: str = "") -> Any:
+        """Returns the response of Compute Engine for a path in the project, or in another one; {} without it."""
+        return self.google(f"compute.googleapis.com/compute/v1/projects/{project or self.project}{path}") or {}
+
+    @property
+    def project_record(self) -> Mapping[str, Any]:
+        """The project, with its number; empty if it does not exist."""
+        return self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
+
     def google(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """Returns the response of an API; None if the resource does not exist."""
         answer = self.answer(url, body)
@@ -83,6 +92,10 @@ class Visit:
             payer = self.project if self.member.startswith("user:") else ""
             self._answers[url] = self.call(request, body, self.credential, payer)
         return self._answers[url]
+
+    def granting(self, member: str, role: str) -> str:
+        """The command that grants a role in the project."""
+        return f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
 
     def _config(self, arguments: str) -> str:
         return f"pulumi config set --stack {self.stack} {arguments}"

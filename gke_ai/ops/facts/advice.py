@@ -86,10 +86,9 @@ def history_request(machine_type: str, history: Literal["PREEMPTION", "PRICE"], 
 def window_request(nodes: Nodes, region: str, now: datetime.datetime) -> dict[str, Any]:
     """A request for the next time at which nodes can be reserved, for as long as a flex-start run may take at most."""
     others = [zone for zone in ZONES.get(region, ()) if zone not in nodes.zones]
+    machines = {"machineType": nodes.machine_type, "instanceCount": str(nodes.count)}
     spec: dict[str, Any] = {
-        "targetResources": {
-            "specificSkuResources": {"machineType": nodes.machine_type, "instanceCount": str(nodes.count)}
-        },
+        "targetResources": {"specificSkuResources": machines},
         "timeRangeSpec": {
             "startTimeNotEarlierThan": f"{now:%Y-%m-%dT%H:00:00Z}",
             "startTimeNotLaterThan": f"{now + datetime.timedelta(days=CALENDAR_DAYS):%Y-%m-%dT%H:00:00Z}",

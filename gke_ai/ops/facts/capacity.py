@@ -52,9 +52,8 @@ def show(stack: Stack, output: Path | None, address: str = COMPUTE, call: Call =
     file = output or named or ROOT / "calibration" / f"{stack.name}.yaml"
     code = ask(Api(doctor, address), file)
     if named is None and output is None and file.exists():
-        print(
-            f"→ commit it, and use it:  pulumi config set --stack {stack.name} {CALIBRATION} {file.relative_to(ROOT)}"
-        )
+        command = f"pulumi config set --stack {stack.name} {CALIBRATION} {file.relative_to(ROOT)}"
+        print(f"→ commit it, and use it:  {command}")
     return code
 
 

@@ -53,9 +53,8 @@ def of_chart(chart: str, version: str) -> list[dict[str, Any]]:
     """Returns the CRDs of a chart, as `helm show crds` prints them."""
     helm = shutil.which("helm")
     if helm is None:
-        raise Stop(
-            "helm is not on PATH; it reads the CRDs of the chart. Install it: https://helm.sh/docs/intro/install/"
-        )
+        install = "Install it: https://helm.sh/docs/intro/install/"
+        raise Stop(f"helm is not on PATH; it reads the CRDs of the chart. {install}")
     done = subprocess.run([helm, "show", "crds", chart, "--version", version], capture_output=True, text=True)
     if done.returncode:
         raise Stop(f"Helm cannot read the chart {chart} {version}: {done.stderr.strip()}")

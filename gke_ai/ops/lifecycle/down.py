@@ -1,4 +1,4 @@
-"""`make down STACK=…`: deletes a stack, waits for each step, and lists what it keeps."""
+"""`gke-ai down`: deletes a stack, waits for each step, and lists what it keeps."""
 
 from __future__ import annotations
 
@@ -87,12 +87,8 @@ def ending(api: ApiClient) -> list[str]:
 def jobset_release(resources: list[dict[str, Any]]) -> bool:
     """Whether the `KueueStack` of the stack has installed JobSet with Helm."""
     kueue = {resource["urn"] for resource in resources if resource["type"] == KUEUE_STACK}
-    return any(
-        resource["type"] == RELEASE
-        and resource.get("parent") in kueue
-        and (resource["inputs"].get("name"), resource["inputs"].get("namespace")) == JOBSET
-        for resource in resources
-    )
+    releases = (item for item in resources if item["type"] == RELEASE and item.get("parent") in kueue)
+    return any((item["inputs"].get("name"), item["inputs"].get("namespace")) == JOBSET for item in releases)
 
 
 def delete_crd(api: ApiClient) -> None:
@@ -101,7 +97,8 @@ def delete_crd(api: ApiClient) -> None:
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
-    crds, by_hand = ApiextensionsV1Api(api), f"{kubectl()} delete crd {JOBSET_CRD}"
+    crds, except_it = ApiextensionsV1Api(api), f"Everything is deleted except the CRD {JOBSET_CRD}"
+    by_hand = f"Next: {kubectl()} delete crd {JOBSET_CRD}"
     try:
         if list_objects(api, f"/apis/{JOBSET_API}/jobsets"):
             console.print(f"Kept the CRD {JOBSET_CRD}: the cluster has JobSets that are not of this stack.")
@@ -113,12 +110,10 @@ def delete_crd(api: ApiClient) -> None:
         raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion, but still exists. Everything else is deleted.")
     except ApiException as error:
         if error.status != 404:
-            raise Stop(f"Everything is deleted except the CRD {JOBSET_CRD} ({error.reason}). Next: {by_hand}") from None
+            raise Stop(f"{except_it} ({error.reason}). {by_hand}") from None
         console.print(f"The CRD {JOBSET_CRD}, which Helm keeps, is deleted too.")
     except HTTPError as error:
-        raise Stop(
-            f"Everything is deleted except the CRD {JOBSET_CRD} ({type(error).__name__}). Next: {by_hand}"
-        ) from None
+        raise Stop(f"{except_it} ({type(error).__name__}). {by_hand}") from None
 
 
 def protected(resources: list[dict[str, Any]]) -> list[str]:

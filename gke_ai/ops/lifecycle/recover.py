@@ -1,4 +1,4 @@
-"""`make recover STACK=…`: repairs a stack whose `up` was killed, so that the next `up` converges.
+"""`gke-ai recover`: repairs a stack whose `up` was killed, so that the next `up` converges.
 
 A killed `up` can leave three things: the lock of the state, creations that Pulumi started and did not record, and a
 Helm release that Helm considers unfinished. All names of this program are known at plan time, so `recover` looks up
@@ -88,10 +88,8 @@ def restore_damaged(stack: str) -> None:
     for file in damaged_states(stack):
         copy = file.with_name(f"{file.name}.bak")
         if not is_json(copy):
-            raise Stop(
-                f"{file} is damaged, and no copy of it is beside it. Nothing was changed. "
-                "Restore the file from a backup."
-            )
+            without = f"{file} is damaged, and no copy of it is beside it"
+            raise Stop(f"{without}. Nothing was changed. Restore the file from a backup.")
         kept = file.with_name(f"{file.name}.damaged")
         file.replace(kept)
         shutil.copyfile(copy, file)
@@ -172,13 +170,10 @@ def settle_releases(stack: Stack, deployment: dict[str, Any]) -> tuple[list[str]
     """
     resources = deployment.setdefault("resources", [])
     known = {resource["urn"] for resource in resources}
-    pending = [
-        operation["resource"]
-        for operation in deployment.get("pending_operations") or []
-        if operation["type"] == "creating" and operation["resource"]["urn"] not in known
-    ]
+    operations = deployment.get("pending_operations") or []
+    creating = [operation["resource"] for operation in operations if operation["type"] == "creating"]
     recorded = [resource for resource in resources if resource["type"] == RELEASE and not resource.get("delete")]
-    begun = [resource for resource in pending if resource["type"] == RELEASE]
+    begun = [resource for resource in creating if resource["type"] == RELEASE and resource["urn"] not in known]
     api = stack.api() if recorded or begun else None
     installed: list[str] = []
     unfinished: list[str] = []

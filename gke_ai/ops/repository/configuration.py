@@ -31,6 +31,7 @@ def configuration(answers: Answers) -> dict[str, object]:
     # The first mode in which Google offers the machine. The reader refuses a machine that is not in the catalog.
     machine = MACHINES.get(answers.machine)
     mode = next(mode for mode in MODES if machine is None or mode in machine.modes)
+    sized = {"capacity": {"mode": mode}, "autoscaling": {"minNodes": 0, "maxNodes": 2}}
     is_new = answers.cluster == NEW
     cluster = {"name": NEW_CLUSTER, "mode": "standard"} if is_new else {"name": answers.cluster, "mode": "existing"}
     return {
@@ -38,14 +39,7 @@ def configuration(answers: Answers) -> dict[str, object]:
         "gcp:region": answers.region,
         "gke-ai:policies": "advisory",
         "gke-ai:cluster": {**cluster, "location": answers.region},
-        "gke-ai:gpuPools": [
-            {
-                "name": "gpus",
-                "machineType": answers.machine,
-                "capacity": {"mode": mode},
-                "autoscaling": {"minNodes": 0, "maxNodes": 2},
-            }
-        ],
+        "gke-ai:gpuPools": [{"name": "gpus", "machineType": answers.machine, **sized}],
         "gke-ai:queues": {
             "flavors": [{"name": "gpus", "pools": ["gpus"]}],
             "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "gpus", "quota": "derive"}]}],

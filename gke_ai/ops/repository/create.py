@@ -44,11 +44,8 @@ def _print_next(folder: Path, steps: Iterable[str]) -> None:
 def write(folder: Path, config: Mapping[str, object]) -> None:
     """Writes a repository with this configuration. Refuses an invalid one, and a folder that has one of the files."""
     written = template.files([STACK])
-    texts = {
-        **written,
-        f"Pulumi.{STACK}.yaml": configuration.written(config),
-        template.RECORD: template.Record.of(written).text(),
-    }
+    record = template.Record.of(written).text()
+    texts = {**written, f"Pulumi.{STACK}.yaml": configuration.written(config), template.RECORD: record}
     if there := sorted(name for name in texts if is_taken(folder, name)):
         raise Stop(f"{folder} has {', '.join(there)}. Nothing was written. Name an empty folder, or move these files.")
     try:
@@ -58,9 +55,8 @@ def write(folder: Path, config: Mapping[str, object]) -> None:
             with file.open("x") as opened:
                 opened.write(text)
     except OSError as error:
-        raise Stop(
-            f"{error.filename} can't be written: {error.strerror}. Name a folder that you may write to."
-        ) from None
+        refused = f"{error.filename} can't be written: {error.strerror}"
+        raise Stop(f"{refused}. Name a folder that you may write to.") from None
 
 
 def is_taken(folder: Path, name: str) -> bool:

@@ -13,7 +13,7 @@ from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import templates, wanted_pods
-from gke_ai.kube.values import items, value
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.runs import checkpoints
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
@@ -28,20 +28,12 @@ _LABELS = {
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 # A column of tables of runs. It wraps, because it may have the reason why a bucket can't be read.
 SAVED = "newest checkpoint"
-FURTHER: Mapping[str, tuple[str, str]] = {
-    kind: (f"/apis/{operator.api}", operator.kinds[kind]) for kind, operator in BY_KIND.items()
-}
-PATHS: Mapping[str, tuple[str, str]] = {
-    "JobSet": (f"/apis/{JOBSET_API}", "jobsets"),
-    "Job": ("/apis/batch/v1", "jobs"),
-    **FURTHER,
-}
+# API and plural of each kind.
+Paths = Mapping[str, tuple[str, str]]
+FURTHER: Paths = {kind: (f"/apis/{operator.api}", operator.kinds[kind]) for kind, operator in BY_KIND.items()}
+PATHS: Paths = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs"), **FURTHER}
 # With what a run has beside its Job.
-PARTS: Mapping[str, tuple[str, str]] = {
-    **PATHS,
-    "Service": ("/api/v1", "services"),
-    "ConfigMap": ("/api/v1", "configmaps"),
-}
+PARTS: Paths = {**PATHS, "Service": ("/api/v1", "services"), "ConfigMap": ("/api/v1", "configmaps")}
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ class Run:
     @property
     def end(self) -> str:
         """`Completed` or `Failed` for a run that has ended; otherwise an empty text."""
-        status: Mapping[str, Any] = (self.item or {}).get("status") or {}
+        status = mapping(self.item, "status")
         if self.kind == "JobSet":
             return str(status.get("terminalState") or "")
         if self.kind == "RayJob":
@@ -130,7 +122,7 @@ class Run:
 
         JobSet also counts restarts that do not, such as those after a preemption or with exit status 75.
         """
-        status: Mapping[str, Any] = (self.item or {}).get("status") or {}
+        status = mapping(self.item, "status")
         return int(status.get("restartsCountTowardsMax" if self.kind == "JobSet" else "failed") or 0)
 
     @property
@@ -165,17 +157,11 @@ def runs_of(
         for item in objects_of_kind
         if not item["metadata"].get("ownerReferences")  # a child Job is part of its JobSet
     }
-    configured = [
-        Run(
-            job["name"],
-            job["namespace"],
-            job["kind"],
-            job.get("runKind") or "run",
-            job.get("checkpoints") or "",
-            objects.pop((job["kind"], job["namespace"], job["name"]), None),
-        )
-        for job in jobs
-    ]
+    configured = []
+    for job in jobs:
+        name, namespace, kind = job["name"], job["namespace"], job["kind"]
+        item = objects.pop((kind, namespace, name), None)
+        configured.append(Run(name, namespace, kind, job.get("runKind") or "run", job.get("checkpoints") or "", item))
     # A tenant's Jobs are no runs of the stack.
     tenants = {tenant["namespace"] for tenant in outputs.get("tenants") or []}
     namespaces = {run.namespace for run in configured} | set(outputs.get("namespaces") or []) - tenants
@@ -192,21 +178,14 @@ def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]
     if not stack.is_alone:
         outputs = stack.recorded_outputs
         return runs_of(outputs, items, set(outputs.get("namespaces") or []) - stack.own_namespaces)
-    return sorted(
-        (
-            Run(
-                item["metadata"]["name"],
-                item["metadata"]["namespace"],
-                kind,
-                checkpoints=checkpoints.directory_of(next(templates(kind, item), {})),
-                item=item,
-            )
-            for kind, objects in items.items()
-            for item in objects
-            if not item["metadata"].get("ownerReferences") and (kind == "JobSet" or label(item, QUEUE_LABEL))
-        ),
-        key=str,
-    )
+    found = []
+    for kind, objects in items.items():
+        for item in objects:
+            metadata = item["metadata"]
+            if not metadata.get("ownerReferences") and (kind == "JobSet" or label(item, QUEUE_LABEL)):
+                directory = checkpoints.directory_of(next(templates(kind, item), {}))
+                found.append(Run(metadata["name"], metadata["namespace"], kind, checkpoints=directory, item=item))
+    return sorted(found, key=str)
 
 
 def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
@@ -251,13 +230,10 @@ def show(stack: Stack) -> None:
 
     _, runs = read(stack)
     columns = ("run", "kind", "state", "restarts", SAVED, "step", *([] if stack.is_alone else ["in the configuration"]))
-    rows = [
-        (
-            *(str(run), run.kind, run.state, str(run.restarts), *saved(run)),
-            *([] if stack.is_alone else ["yes" if run.is_configured else "no"]),
-        )
-        for run in runs
-    ]
+    rows = []
+    for run in runs:
+        configured = [] if stack.is_alone else ["yes" if run.is_configured else "no"]
+        rows.append((str(run), run.kind, run.state, str(run.restarts), *saved(run), *configured))
     new_console().print(new_table(columns, rows) if runs else f"{stack.name} has no runs.")
 
 

@@ -22,6 +22,7 @@ MAX_TOKENS = 64
 ANSWER_SECONDS = 300  # a burst waits in the engine's queue, and a large model answers slowly
 MAX_CHARACTERS = 160  # of a response that is shown in an error
 EVENT_STREAM = "text/event-stream"
+ACCEPTED = f"application/json, {EVENT_STREAM}"
 # What the answer of any engine raises if it is JSON of another form.
 WRONG_FORM = (ValueError, KeyError, IndexError, TypeError)
 
@@ -95,11 +96,7 @@ def send_burst(
     request = api.param_serialize(
         "POST",
         f"{path}{server.engine.request_path}",
-        header_params={
-            "Content-Type": "application/json",
-            "Accept": f"application/json, {EVENT_STREAM}",
-            **(headers or {}),
-        },
+        header_params={"Content-Type": "application/json", "Accept": ACCEPTED, **(headers or {})},
         body={**server.engine.body(server.model, PROMPT, MAX_TOKENS), **streaming(server.engine)},
         auth_settings=["BearerToken"],
     )

@@ -1,4 +1,4 @@
-"""`make smoke STACK=…`: sends requests to every server of a stack, as its users do, and prints pass or fail.
+"""`gke-ai smoke`: sends requests to every server of a stack, as its users do, and prints pass or fail.
 
 Requests go through the API server to the Service (https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/).
 No port must be open; the user needs only the permission to `create services/proxy`. Servers that require an API key are
@@ -76,9 +76,7 @@ def smoke(stack: Stack) -> int:
     if any(result.good for result in results):
         console.print()
         console.print(measures(results))
-    for line in without_stream(results):
-        console.print(escape(line), soft_wrap=True)
-    for line in failures(results):
+    for line in (*without_stream(results), *failures(results)):
         console.print(escape(line), soft_wrap=True)
     return 0 if all(result.passed for result in results) else 1
 
@@ -105,9 +103,8 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     engine = ENGINES.get(output.get("engine", ""))
     if engine is None:
         return Result(name, problem="the outputs of the stack do not name its engine", remedy=stack.next("up"))
-    server = Server(
-        output["name"], output["namespace"], output["service"], int(output["port"]), engine, adapter or output["model"]
-    )
+    port, model = int(output["port"]), adapter or output["model"]
+    server = Server(output["name"], output["namespace"], output["service"], port, engine, model)
     if obstacle := unready(api, stack, server):
         problem, remedy = obstacle
         return Result(name, engine.title, problem=problem, remedy=remedy)
@@ -145,9 +142,8 @@ def is_unprogrammed(reply: Reply) -> bool:
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:
     """Returns why a server has no ready replica, and the remedy; None if it has one."""
     path = f"/apis/apps/v1/namespaces/{server.namespace}/deployments"
-    deployment = next(
-        (deployment for deployment in list_objects(api, path) if deployment["metadata"]["name"] == server.name), None
-    )
+    by_name = {deployment["metadata"]["name"]: deployment for deployment in list_objects(api, path)}
+    deployment = by_name.get(server.name)
     if deployment is None:
         return "it has no Deployment", stack.next("up")
     if not deployment["spec"].get("replicas", 1):
@@ -206,17 +202,12 @@ def amount(replies: list[Reply]) -> str:
 
 def table(results: list[Result]) -> Table:
     """Returns a table with a row per server."""
-    rows = (
-        (
-            result.server,
-            result.engine or "–",
-            str(len(result.replies)),
-            str(len(result.failed)),
-            amount(result.good) if result.good else "–",
-            "pass" if result.passed else "fail",
-        )
-        for result in results
-    )
+    rows = []
+    for result in results:
+        counts = str(len(result.replies)), str(len(result.failed))
+        answered = amount(result.good) if result.good else "–"
+        passed = "pass" if result.passed else "fail"
+        rows.append((result.server, result.engine or "–", *counts, answered, passed))
     return new_table(("server", "engine", "requests", "errors", "answered", "result"), rows, "Servers")
 
 
@@ -226,16 +217,14 @@ def measures(results: list[Result]) -> Table:
     rows = []
     for result in results:
         if good := result.good:
-            counts = [reply.tokens for reply in good]
-            row = (
-                result.server,
+            times = [
                 *median_and_most(reply.seconds for reply in good),
                 *median_and_most(reply.first_token for reply in good),
                 *median_and_most((reply.per_token for reply in good), 4),
-                "–" if None in counts else f"{sum(filter(None, counts)) / result.seconds:.1f}",
-                f"{len(good) / result.seconds:.1f}",
-            )
-            rows.append(row)
+            ]
+            counts = [reply.tokens for reply in good]
+            tokens = "–" if None in counts else f"{sum(filter(None, counts)) / result.seconds:.1f}"
+            rows.append((result.server, *times, tokens, f"{len(good) / result.seconds:.1f}"))
     return new_table(("server", *columns), rows, "Times and throughput")
 
 

@@ -1,6 +1,6 @@
 """Checks servers through their gateway, as clients reach them, if they require an API key.
 
-The API server does not pass a client's credential on to a Service, so `make smoke` cannot send the key that way.
+The API server does not pass a client's credential on to a Service, so `gke-ai smoke` cannot send the key that way.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ class KeyedRoute:
 
 def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
     """Yields the models of the routes of a stack whose servers require an API key and get requests."""
-    engines = {
-        (server["namespace"], server["name"]): server.get("engine", "") for server in outputs.get("servers") or []
-    }
+    servers_of_stack = outputs.get("servers") or []
+    engines = {(server["namespace"], server["name"]): server.get("engine", "") for server in servers_of_stack}
     tenants = {tenant["namespace"] for tenant in outputs.get("tenants") or []}
     for gateway in outputs.get("gateways") or []:
         for route in gateway["routes"] if gateway["apiKey"] else []:
@@ -80,13 +79,10 @@ def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
 
 def requires_key(server: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
     """Whether a server requires an API key: a route of such a gateway names it, with or without a weight."""
-    return any(
-        (route["namespace"], routed["server"]) == (server["namespace"], server["name"])
-        for gateway in outputs.get("gateways") or []
-        if gateway["apiKey"]
-        for route in gateway["routes"]
-        for routed in route["servers"]
-    )
+    gateways = (gateway for gateway in outputs.get("gateways") or [] if gateway["apiKey"])
+    routes = (route for gateway in gateways for route in gateway["routes"])
+    keyed = {(route["namespace"], routed["server"]) for route in routes for routed in route["servers"]}
+    return (server["namespace"], server["name"]) in keyed
 
 
 def api_key() -> str:

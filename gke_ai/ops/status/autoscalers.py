@@ -12,20 +12,15 @@ def autoscaler_rows(autoscalers: Iterable[Object]) -> Iterator[tuple[str, ...]]:
     """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
     for autoscaler in autoscalers:
         metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
-        values = {metric_of(metric)[0]: metric_of(metric)[1] for metric in status.get("currentMetrics") or []}
-        scaled = spec["scaleTargetRef"]["name"]
-        replicas, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+        values = dict(map(metric_of, status.get("currentMetrics") or []))
+        own, scaled = f"{metadata['namespace']}/{metadata['name']}", spec["scaleTargetRef"]["name"]
+        now, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+        replicas = str(now) if now == wanted else f"{now} → {wanted}"
+        bounds = f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']}"
         for metric in spec["metrics"]:
             name, target = metric_of(metric)
-            yield (
-                f"{metadata['namespace']}/{metadata['name']}",
-                scaled,
-                name,
-                f"{values.get(name, 'unknown')} / {target}",
-                str(replicas) if replicas == wanted else f"{replicas} → {wanted}",
-                f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']}",
-                hindrance(autoscaler),
-            )
+            compared = f"{values.get(name, 'unknown')} / {target}"
+            yield own, scaled, name, compared, replicas, bounds, hindrance(autoscaler)
 
 
 def metric_of(metric: Object) -> tuple[str, str]:

@@ -43,14 +43,11 @@ def nics_of(slices: Iterable[Object], claims: Iterable[Object]) -> Nics:
     nics = Nics()
     for published in slices:
         spec = published["spec"]
+        node, pool = spec.get("nodeName", ""), spec["pool"]["name"]
         for device in items(spec, "devices"):
             if value(device, "attributes", _RDMA, "bool"):
-                nics.total[spec.get("nodeName", "")] += 1
-                nics.allocated[spec.get("nodeName", "")] += (
-                    spec["driver"],
-                    spec["pool"]["name"],
-                    device["name"],
-                ) in taken
+                nics.total[node] += 1
+                nics.allocated[node] += (spec["driver"], pool, device["name"]) in taken
     return nics
 
 

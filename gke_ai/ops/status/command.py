@@ -1,4 +1,4 @@
-"""`make status STACK=…`: shows what runs, what waits and why, and suggests next steps."""
+"""`gke-ai status`: shows what runs, what waits and why, and suggests next steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gke_ai.ops.status import workloads as in_kueue
 from gke_ai.ops.status.autoscalers import autoscaler_rows
 from gke_ai.ops.status.claims import nics_of, pending_claims
 from gke_ai.ops.status.downloads import cold_starts, download_rows
-from gke_ai.ops.status.gateways import gateway_rows
+from gke_ai.ops.status.gateways import GATEWAY_COLUMNS, gateway_rows
 from gke_ai.ops.status.queues import UNCOUNTED, UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
 from gke_ai.ops.status.silent_workloads import known_workloads
 from gke_ai.registered.pools import node_bounds, until
@@ -189,11 +189,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
             autoscaler_rows(snapshot.autoscalers),
         ),
-        (
-            "Gateways",
-            ("gateway", "address", "host", "share of requests", "why"),
-            gateway_rows(snapshot.gateways, snapshot.routes),
-        ),
+        ("Gateways", GATEWAY_COLUMNS, gateway_rows(snapshot.gateways, snapshot.routes)),
         ("Refused pods", ("of", "why"), in_kueue.refused_rows(snapshot.deployments, snapshot.jobs, snapshot.refused)),
         ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
@@ -242,20 +238,17 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         at_most = f", at most {bound}" if (bound := max_nodes(own.get(name, {}))) else ""
         members = pools.get(name)
         if not members:
-            machine = own[name].get("nodeConfig", {}).get("machineType", "")
-            yield name, machine, capacity_of("", own[name].get("nodeConfig", {})), f"empty{at_most}", "–"
+            config = own[name].get("nodeConfig", {})
+            yield name, config.get("machineType", ""), capacity_of("", config), f"empty{at_most}", "–"
             continue
         first = members[0]
         ready = sum(1 for node in members if holds(node, "Ready"))
         total = sum(map(accelerators_on, members))
         taken = sum(used[node["metadata"]["name"]] for node in members)
-        yield (
-            name,
-            label(first, labels.INSTANCE_TYPE),
-            capacity_of(label(first, labels.GKE_PROVISIONING), first["metadata"]),
-            f"{ready} of {len(members)}{at_most}",
-            ", ".join(filter(None, (f"{taken} of {total}", nics.on(members)))) if total else "–",
-        )
+        machine, provisioning = label(first, labels.INSTANCE_TYPE), label(first, labels.GKE_PROVISIONING)
+        used_of = ", ".join(filter(None, (f"{taken} of {total}", nics.on(members)))) if total else "–"
+        capacity, nodes = capacity_of(provisioning, first["metadata"]), f"{ready} of {len(members)}{at_most}"
+        yield name, machine, capacity, nodes, used_of
 
 
 def capacity_of(provisioning: str, item: Mapping[str, Any]) -> str:
@@ -304,13 +297,9 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
             state, why = "Running", ""
         else:
             state, why = "Starting", "not all of its pods run yet; the table Pending pods says why"
-        yield (
-            f"{metadata['namespace']}/{metadata['name']}",
-            f"{ready} of {wanted}",
-            f"{status.get('restartsCountTowardsMax', 0)} of {spec.get('failurePolicy', {}).get('maxRestarts', 0)}",
-            state,
-            why,
-        )
+        used, most = status.get("restartsCountTowardsMax", 0), spec.get("failurePolicy", {}).get("maxRestarts", 0)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        yield name, f"{ready} of {wanted}", f"{used} of {most}", state, why
 
 
 def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
@@ -343,9 +332,8 @@ def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 
 def waiting(pod: Object) -> bool:
     """Whether a pod has no node, and the scheduler has said why."""
-    return (
-        not ended(pod) and not pod["spec"].get("nodeName") and condition(pod, "PodScheduled").get("status") == "False"
-    )
+    unplaced = not ended(pod) and not pod["spec"].get("nodeName")
+    return unplaced and condition(pod, "PodScheduled").get("status") == "False"
 
 
 def latest_events(events: Iterable[Object]) -> Mapping[str, Object]:
@@ -357,15 +345,12 @@ def latest_events(events: Iterable[Object]) -> Mapping[str, Object]:
 def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Iterator[str]:
     """Yields suggestions for next steps."""
     if shortened:
-        every, queue = (
-            (" ALL=1", " QUEUE=NAME") if on_emulator() and not stack.is_alone else (" --all", " --queue NAME")
-        )
-        yield f"list everything, or the workloads of a queue:  {stack.next('status')}{every}  or {queue.strip()}"
+        again = stack.next("status")
+        every, queue = ("ALL=1", "QUEUE=NAME") if again.startswith("make ") else ("--all", "--queue NAME")
+        yield f"list everything, or the workloads of a queue:  {again} {every}  or {queue}"
     states = [in_kueue.state_of(workload, {})[0] for workload in snapshot.workloads]
-    server = next(
-        (deployment for deployment in snapshot.deployments if label(deployment["spec"]["template"], QUEUE_LABEL)), None
-    )
-    if server:
+    queued = (item for item in snapshot.deployments if label(item["spec"]["template"], QUEUE_LABEL))
+    if server := next(queued, None):
         metadata = server["metadata"]
         scale = f"{stack.kubectl} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         replicas = server["spec"].get("replicas", 1)

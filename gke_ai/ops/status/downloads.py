@@ -24,12 +24,8 @@ def download_rows(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
 
 def cold_starts(outputs: Mapping[str, Any]) -> dict[str, str]:
     """Returns how long a new replica reads its model, by server, from the outputs of a stack."""
-    servers = outputs.get("servers") or []
-    return {
-        f"{server['namespace']}/{server['name']}": f"about {server['coldStartSeconds']} s"
-        for server in servers
-        if server.get("coldStartSeconds")
-    }
+    reading = [server for server in outputs.get("servers") or [] if server.get("coldStartSeconds")]
+    return {f"{item['namespace']}/{item['name']}": f"about {item['coldStartSeconds']} s" for item in reading}
 
 
 def state(job: Mapping[str, Any]) -> str:

@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping
 
+GATEWAY_COLUMNS = ("gateway", "address", "host", "share of requests", "why")
+
 
 def gateway_rows(gateways: Sequence[Object], routes: Sequence[Object]) -> Iterator[tuple[str, ...]]:
     """Yields a row per route of a gateway: address, host, share of each server, and what does not work."""
     for gateway in gateways:
         metadata, status = gateway["metadata"], mapping(gateway, "status")
         addresses = ", ".join(address["value"] for address in items(status, "addresses")) or "none yet"
-        own = [
-            route
-            for route in routes
-            if any(names(parent, route, gateway) for parent in items(route, "spec", "parentRefs"))
-        ]
+        own = [route for route in routes if names(route, gateway)]
         name = f"{metadata['namespace']}/{metadata['name']}"
         why = refusal(status)
         for route in own:
@@ -28,10 +26,11 @@ def gateway_rows(gateways: Sequence[Object], routes: Sequence[Object]) -> Iterat
             yield name, addresses, "–", "no route", why
 
 
-def names(parent: Object, route: Object, gateway: Object) -> bool:
-    """Whether a reference of a route names a gateway."""
-    namespace = parent.get("namespace") or route["metadata"]["namespace"]
-    return (namespace, parent["name"]) == (gateway["metadata"]["namespace"], gateway["metadata"]["name"])
+def names(route: Object, gateway: Object) -> bool:
+    """Whether a route names a gateway."""
+    metadata, own = gateway["metadata"], route["metadata"]["namespace"]
+    named = [(parent.get("namespace") or own, parent["name"]) for parent in items(route, "spec", "parentRefs")]
+    return (metadata["namespace"], metadata["name"]) in named
 
 
 def shares(route: Object) -> str:
@@ -40,15 +39,14 @@ def shares(route: Object) -> str:
     The first rule has all servers. Others are for adapters that some of them have.
     """
     backends = [backend for rule in items(route, "spec", "rules")[:1] for backend in items(rule, "backendRefs")]
-    total = sum(backend.get("weight", 1) for backend in backends)
-    return ", ".join(
-        f"{backend['name']} {round(100 * backend.get('weight', 1) / (total or 1))} %" for backend in backends
-    )
+    weights = [(backend["name"], backend.get("weight", 1)) for backend in backends]
+    total = sum(weight for _, weight in weights) or 1
+    return ", ".join(f"{name} {round(100 * weight / total)} %" for name, weight in weights)
 
 
 def refusal(status: Object) -> str:
     """Returns the message of the first condition that is not met, or an empty text."""
-    unmet = (condition for condition in items(status, "conditions") if condition.get("status") == "False")
-    return next(
-        (f"{condition['type']}: {condition.get('message') or condition.get('reason')}" for condition in unmet), ""
-    )
+    for condition in items(status, "conditions"):
+        if condition.get("status") == "False":
+            return f"{condition['type']}: {condition.get('message') or condition.get('reason')}"
+    return ""

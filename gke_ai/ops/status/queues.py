@@ -13,6 +13,7 @@ from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.queues import quotas_of, reserved
 from gke_ai.kube.uncounted import uncounted
+from gke_ai.kube.values import value
 
 # Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
 COUNT_READS, COUNT_PAUSE = 6, 0.5
@@ -26,11 +27,8 @@ def queues_and_workloads(api: ApiClient) -> tuple[list[Object], list[Object]]:
         workloads = list_objects(api, f"/apis/{KUEUE_API}/workloads")
         queues = list_objects(api, f"/apis/{KUEUE_API}/clusterqueues")
         counted = {queue["metadata"]["name"]: queue.get("status", {}).get("reservingWorkloads", 0) for queue in queues}
-        admitted = Counter(
-            workload["status"]["admission"]["clusterQueue"]
-            for workload in workloads
-            if workload.get("status", {}).get("admission") and not holds(workload, "Finished")
-        )
+        running = (workload for workload in workloads if not holds(workload, "Finished"))
+        admitted = Counter(value(workload, "status", "admission", "clusterQueue") for workload in running)
         if not left or all(admitted[name] == count for name, count in counted.items()):
             break
         time.sleep(COUNT_PAUSE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,13 +12,14 @@ from typing import Any
 
 from gke_ai.catalog.kueue.configuration import POD_GATE
 from gke_ai.catalog.kueue.operators import BY_KIND
+from gke_ai.catalog.machines.capacity import capacity_until, moment
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
 from gke_ai.kube.references import references
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.manifests.runs import objects_of, place_of
-from gke_ai.ops.submit.ending import ending
+from gke_ai.ops.status.workloads import span
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import Manifest, notes_of, problems_of
@@ -26,6 +27,8 @@ from gke_ai.ops.submit.member import Member, marked
 from gke_ai.ops.submit.request import Request
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.published import Published, place
+from gke_ai.settings.resolved import NodePool
+from gke_ai.settings.rules.common import join_names
 
 # Keys of a pod that name other objects, and one with which it may be invalid.
 _NAMED = frozenset({"serviceAccountName", "serviceAccount", "priorityClassName", "runtimeClassName", "nodeSelector"})
@@ -87,13 +90,27 @@ def _check_manifest(member: Member, published: Published | None, manifest: Manif
     specs = [mapping(template, "spec") for template in templates(run["kind"], run)]
     containers = [container for spec in specs for container in items(spec, "containers")]
     # That of a TrainJob may be in its runtime.
-    images = [
-        str(container.get("image", ""))
-        for container in containers
-        if run["kind"] not in BY_KIND or "image" in container
-    ]
+    named = [container for container in containers if run["kind"] not in BY_KIND or "image" in container]
+    images = [str(container.get("image", "")) for container in named]
     checked = _ask(member, objects, label(run, QUEUE_LABEL) or None, problems, images, complete=True)
     return replace(checked, notes=[*notes, *notes_of(run)])
+
+
+def ending(pools: Iterable[NodePool], now: datetime) -> tuple[str, list[str]]:
+    """Returns why no pool of a run has nodes, as a sentence, and notes on the pools that still have some.
+
+    A limit of the run's time changes neither: the run may end earlier, and may wait before it counts.
+    """
+    named = {pool.section.name: capacity_until(pool.section.node_labels) for pool in pools}
+    gone = [name for name, end in named.items() if end and end <= now]
+    if gone and len(gone) == len(named):
+        return f"the reservation of pool {join_names(gone)} has ended, and Google deleted its nodes", []
+    return "", [
+        f"Google deletes the nodes of pool {name} at {moment(end)}, in {span((end - now).total_seconds())}. "
+        "A run that is not done by then is interrupted, and its pods wait for nodes that do not come back."
+        for name, end in named.items()
+        if end and end > now
+    ]
 
 
 def _ask(
@@ -172,7 +189,7 @@ def _pods(run: Object) -> Iterator[dict[str, Any]]:
 
 def _claims(run: Object) -> list[dict[str, Any]]:
     """The claims that JobSet creates for a run."""
-    templates_of_claims = [items(policy, "templates") for policy in items(run, "spec", "volumeClaimPolicies")]
+    policies = items(run, "spec", "volumeClaimPolicies")
     return [
         {
             "apiVersion": "v1",
@@ -180,13 +197,12 @@ def _claims(run: Object) -> list[dict[str, Any]]:
             "metadata": {"name": value(claim, "metadata", "name"), "namespace": run["metadata"]["namespace"]},
             "spec": value(claim, "spec"),
         }
-        for claims in templates_of_claims
-        for claim in claims
+        for policy in policies
+        for claim in items(policy, "templates")
     ]
 
 
 def _in_words(problem: Problem, request: Request) -> str:
     """A problem with the places where the user wrote its keys: in the file, or as options."""
-    return re.sub(
-        r"gke-ai:(?:training|batch)\[0\][\w.\[\]]*", lambda match: request.named(match[0].rstrip(".")), str(problem)
-    )
+    key = r"gke-ai:(?:training|batch)\[0\][\w.\[\]]*"
+    return re.sub(key, lambda match: request.named(match[0].rstrip(".")), str(problem))

@@ -57,9 +57,8 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
     elsewhere = ""
     if stated and context.namespace and stated != context.namespace:
         if context.is_stated:
-            elsewhere = (
-                f"the run is in namespace {stated}, and --namespace is {context.namespace}. Leave one of them out"
-            )
+            both = f"the run is in namespace {stated}, and --namespace is {context.namespace}"
+            elsewhere = f"{both}. Leave one of them out"
         elif elsewhere := Member(api, stated).may_create({"kind": "Job"}):
             # The rest is compared with the user's own namespace.
             where, (api, answer) = context.namespace, opening.result(context.namespace)
@@ -68,19 +67,19 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
     known = published if isinstance(published, Published) else None
     checked = check(member, known, request)
     if isinstance(request, Request) and request.code:
-        _tell(request.code.summary)
+        tell(request.code.summary)
     left_out = [*([f"{OF_STACK} ({published})"] if isinstance(published, str) else []), *checked.left_out]
     if known and known.version != PROJECT_VERSION:
-        _tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")
+        tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")
     for text in left_out:
-        _tell(f"Not checked: {text}.")
+        tell(f"Not checked: {text}.")
     for text in checked.notes:
-        _tell(text)
+        tell(text)
     problems = [*([elsewhere] if elsewhere else []), *checked.problems, *name_problems(checked, how)]
     if problems:
-        _tell("The run is refused, and nothing was created:")
+        tell("The run is refused, and nothing was created:")
         for problem in problems:
-            _tell(f"  - {problem}")
+            tell(f"  - {problem}")
         return REFUSED
     if how.dry_run:
         print(yaml.safe_dump_all([_without_secrets(item) for item in checked.objects], sort_keys=False), end="")
@@ -194,5 +193,6 @@ def _show(text: str) -> None:
     print(printable(text), flush=True)
 
 
-def _tell(text: str) -> None:
+def tell(text: str) -> None:
+    """Prints a line to standard error."""
     print(printable(text), file=sys.stderr, flush=True)

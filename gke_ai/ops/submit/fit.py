@@ -10,19 +10,9 @@ from functools import cached_property
 from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.fabric.topology import ANNOTATIONS
 from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.nodes import shape
 from gke_ai.catalog.nodes.quota import MIN_PARALLELISM
-from gke_ai.catalog.nodes.shape import (
-    ACCELERATORS,
-    GKE_ACCELERATOR,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    GPU_TAINT,
-    NVIDIA_GPU,
-    autopilot_machine,
-    node_labels,
-    node_taints,
-    smallest_machine,
-)
+from gke_ai.catalog.nodes.shape import ACCELERATORS, node_labels, node_taints
 from gke_ai.catalog.quantities import added, readable
 from gke_ai.catalog.selectors import matches
 from gke_ai.kube.objects import Object, annotation
@@ -36,13 +26,8 @@ from gke_ai.settings.rules.fit import missing
 Amounts = Mapping[str, Fraction]
 NONE = Fraction(0)
 # Labels that no node of a system pool has.
-_NOT_OF_SYSTEM = frozenset(
-    {
-        GKE_ACCELERATOR,
-        GKE_TPU_ACCELERATOR,
-        GKE_TPU_TOPOLOGY,
-        *(label for mode in MODES.values() for label in mode.labels),
-    }
+_NOT_OF_SYSTEM = frozenset((shape.GKE_ACCELERATOR, shape.GKE_TPU_ACCELERATOR, shape.GKE_TPU_TOPOLOGY)).union(
+    *(mode.labels for mode in MODES.values())
 )
 _BY_TOPOLOGY = frozenset({*ANNOTATIONS, "kueue.x-k8s.io/podset-unconstrained-topology"})
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go
@@ -78,10 +63,9 @@ class Fit:
         fewest, each = annotation(run, MIN_PARALLELISM), _total(template, 1)
         if not fewest.isdigit():
             return count
-        allowed = [
-            min(limits.get(key, NONE) // each[key] for key in each) for _, limits in self._choices(template) if each
-        ]
-        return min(count, max(int(fewest), *map(int, allowed))) if allowed else count
+        choices = self._choices(template) if each else ()
+        allowed = [int(min(limits.get(key, NONE) // each[key] for key in each)) for _, limits in choices]
+        return min(count, max(int(fewest), *allowed)) if allowed else count
 
     def _choices(self, template: Object) -> list[tuple[ResourceFlavor, Amounts]]:
         """The flavors that Kueue may give pods of this template, with the most that the queue may use of each."""
@@ -204,9 +188,9 @@ class Fit:
 
     def _without_a_machine(self, request: Amounts, gpu: str) -> str:
         """Why no machine with a GPU type holds a pod; empty if one does."""
-        find = autopilot_machine if self.stack.cluster.is_autopilot else smallest_machine
+        find = shape.autopilot_machine if self.stack.cluster.is_autopilot else shape.smallest_machine
         try:
-            find(gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", NONE), request.get("memory", NONE))
+            find(gpu, int(request.get(shape.NVIDIA_GPU, 0)), request.get("cpu", NONE), request.get("memory", NONE))
         except LookupError as error:
             return str(error)
         return ""
@@ -241,7 +225,7 @@ def _tolerates(spec: Object, request: Amounts, flavor: ResourceFlavor, pool: Nod
     """Whether pods may run on the nodes of a pool. GKE tolerates the taint of accelerators that they request."""
     stated = {entry.get("key") for entry in items(spec, "tolerations")}
     # Kueue gives pods the tolerations of such a flavor.
-    tolerated = {flavor.queued_resource, *((GPU_TAINT.key,) if flavor.has_topology else ())}
+    tolerated = {flavor.queued_resource, *((shape.GPU_TAINT.key,) if flavor.has_topology else ())}
     taints = [taint.key for taint in node_taints(pool.shape) if taint.key in ACCELERATORS]
     return all(request.get(key) or {key, None} & stated or key in tolerated for key in taints)
 

@@ -88,10 +88,8 @@ def observe(api: ApiClient, run: Run) -> Observation:
         return Observation(run, None)
     uid = run.item["metadata"]["uid"]
     workloads = list_objects(api, f"/apis/{KUEUE_API}/namespaces/{run.namespace}/workloads")
-    owned = (
-        item for item in workloads if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", []))
-    )
-    workload = next(owned, None)
+    owners = ((item, items(item, "metadata", "ownerReferences")) for item in workloads)
+    workload = next((item for item, own in owners if any(owner["uid"] == uid for owner in own)), None)
     position = _position(api, workload) if workload else ""
     pods = [pod for pod in run.pods(api) if not ended(pod)]
     waits = run.end or len(pods) >= run.wanted_pods or (workload is not None and not holds(workload, "Admitted"))

@@ -22,9 +22,8 @@ class ImageCheck:
 
     def __init__(self, images: Sequence[str]) -> None:
         self._answers: dict[str, Answer | None] = dict.fromkeys(images)
-        self._threads = [
-            Thread(target=self._ask, args=(image,), daemon=True) for image in images if _REFERENCE.fullmatch(image)
-        ]
+        named = filter(_REFERENCE.fullmatch, images)
+        self._threads = [Thread(target=self._ask, args=(image,), daemon=True) for image in named]
         self._end = time.monotonic() + PATIENCE
         for thread in self._threads:
             thread.start()

@@ -22,13 +22,13 @@ from gke_ai.kube.pods import amounts, counted, pod_sets
 from gke_ai.kube.references import Reference
 from gke_ai.kube.values import items, mapping, quantity, value
 from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
+from gke_ai.ops.doctor.requests import own_access
 from gke_ai.ops.runs.command import PARTS
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
 # On each submitted object: the hash of its content, by which a repeated submission knows its own.
 SUBMITTED = "gke-ai/submitted"
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # How a policy of a tenant warns of each rule that an object breaks; the API server refuses it for the first alone.
 _BROKEN = re.compile(r"Validation failed for ValidatingAdmissionPolicy '[^']*' with binding '[^']*': (.*)", re.DOTALL)
 # Pauses between tries after a lost connection or a conflict, in seconds.
@@ -89,12 +89,7 @@ class Member:
         base, plural = _KINDS[item["kind"]]
         group = base.split("/")[2] if base.startswith("/apis/") else ""
         attributes = {"namespace": self.namespace, "verb": "create", "group": group, "resource": plural}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = request(self.api, "POST", REVIEWS, body=body)
+        answer = own_access(self.api, attributes)
         if answer.code >= 400 or mapping(answer.body, "status").get("allowed"):
             return ""
         return (
@@ -108,9 +103,8 @@ class Member:
         if self.get(f"{path}/{queue}").code != 404:
             return ""
         listed = self.get(path)
-        names = (
-            [str(item["metadata"].get("name")) for item in items(listed.body, "items")] if listed.code == 200 else []
-        )
+        queues = items(listed.body, "items") if listed.code == 200 else []
+        names = [str(item["metadata"].get("name")) for item in queues]
         return f"namespace {self.namespace} has no local queue {queue}. It has {', '.join(names) or 'none'}"
 
     def class_problem(self, item: Object) -> str:
@@ -198,12 +192,8 @@ class Member:
 
     def owned_by(self, item: Object, owner: Object) -> None:
         """Lets the cluster delete an object with its owner."""
-        reference = {
-            "apiVersion": owner["apiVersion"],
-            "kind": owner["kind"],
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-        }
+        identity = {key: owner["metadata"][key] for key in ("name", "uid")}
+        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], **identity}
         change = {"metadata": {"ownerReferences": [reference]}}
         # Beside other owners, with which it stays.
         request(self.api, "PATCH", path_of(item), body=change, content_type="application/strategic-merge-patch+json")

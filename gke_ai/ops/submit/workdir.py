@@ -69,15 +69,12 @@ class Code:
         name = f"{run['metadata']['name']}-{VOLUME}"
         for template in templates(run["kind"], run):
             self._add_to(template["spec"], name)
+        # Its own hash: another release of Python may compress the same content to other bytes.
+        own = {"annotations": {SUBMITTED: self.digest}}
         config_map = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            # Its own hash: another release of Python may compress the same content to other bytes.
-            "metadata": {
-                "name": name,
-                "namespace": run["metadata"]["namespace"],
-                "annotations": {SUBMITTED: self.digest},
-            },
+            "metadata": {"name": name, "namespace": run["metadata"]["namespace"], **own},
             "immutable": True,
             "binaryData": {ARCHIVE: b64encode(self.archive).decode()},
         }
@@ -90,15 +87,11 @@ class Code:
         container["volumeMounts"] = [*container.get("volumeMounts", []), code]
         alike = {key: container[key] for key in ("image", "imagePullPolicy", "securityContext") if key in container}
         # Not more than the container beside which it never runs, so that the pod requests no more. It claims no NICs.
-        requested = {
-            kind: kept
-            for kind in ("requests", "limits")
-            if (
-                kept := {
-                    name: amount for name, amount in container["resources"].get(kind, {}).items() if "/" not in name
-                }
-            )
-        }
+        requested = {}
+        for kind in ("requests", "limits"):
+            amounts = container["resources"].get(kind, {}).items()
+            if kept := {name: amount for name, amount in amounts if "/" not in name}:
+                requested[kind] = kept
         archive = {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_PATH, "readOnly": True}
         unpack = {"name": VOLUME, **alike, "command": UNPACK, "resources": requested, "volumeMounts": [code, archive]}
         spec["initContainers"] = [*spec.get("initContainers", []), unpack]

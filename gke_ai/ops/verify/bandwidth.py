@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from gke_ai.manifests.training_job import CONTAINER
 from gke_ai.ops.runs import logs
 from gke_ai.ops.runs.command import Run
 from gke_ai.ops.submit.checks import Checked, check
-from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of
+from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of, tell
 from gke_ai.ops.submit.follow import follow
 from gke_ai.ops.submit.member import SUBMITTED, Member, title
 from gke_ai.ops.submit.options import Options
@@ -37,7 +36,7 @@ from gke_ai.ops.submit.workdir import pack
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.settings.model import Pool
 from gke_ai.settings.published import Published, resolved
-from gke_ai.terminal import Stop, printable, write
+from gke_ai.terminal import Stop, write
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
 
@@ -131,15 +130,8 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """The result as plain data."""
         state, why = self.judged
-        return {
-            "machine": self.machine,
-            "measured": self.what,
-            "network": self.network,
-            "sizes": self.lines,
-            "result": state,
-            "why": why,
-            "next": self.step,
-        }
+        measured = {"machine": self.machine, "measured": self.what, "network": self.network, "sizes": self.lines}
+        return {**measured, "result": state, "why": why, "next": self.step}
 
 
 def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
@@ -150,12 +142,12 @@ def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
     member = Member(api, namespace)
     checked = check(member, published, request_of(test, queue, pool))
     if problems := [*checked.problems, *name_problems(checked, How(again=True))]:
-        _tell("The test is refused, and nothing was created:")
+        tell("The test is refused, and nothing was created:")
         for problem in problems:
-            _tell(f"  - {problem}")
+            tell(f"  - {problem}")
         return REFUSED
     if on_emulator():
-        _tell("Pods of the emulator run no program, so the test ends at its time limit, without figures.")
+        tell("Pods of the emulator run no program, so the test ends at its time limit, without figures.")
     output, failed = _run(member, checked, test, stack)
     result = parse(output, pool.node_machine_type)
     if failed and all(line["correct"] for line in result.lines):  # wrong ones end the program with 1 too
@@ -170,16 +162,14 @@ def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
 
 def place_of(api: ApiClient, test: Measurement) -> tuple[str, str, Published]:
     """Returns the namespace, the local queue, and what the stack published there. Stops without such a queue."""
-    found = [
-        place for place in places(api, test.pool) if test.namespace in ("", place[0]) and test.queue in ("", place[1])
-    ]
-    if not found:
-        where = " ".join(filter(None, (test.namespace and f"in namespace {test.namespace}", test.queue)))
-        raise Stop(
-            f"No local queue of a tenant {where}{' ' * bool(where)}leads to pool {test.pool}, so no run can be "
-            "submitted to it. Name a GPU pool of a flavor in gke-ai:queues, whose cluster queue a tenant uses."
-        )
-    return found[0]
+    for namespace, queue, published in places(api, test.pool):
+        if test.namespace in ("", namespace) and test.queue in ("", queue):
+            return namespace, queue, published
+    where = " ".join(filter(None, (test.namespace and f"in namespace {test.namespace}", test.queue)))
+    raise Stop(
+        f"No local queue of a tenant {where}{' ' * bool(where)}leads to pool {test.pool}, so no run can be "
+        "submitted to it. Name a GPU pool of a flavor in gke-ai:queues, whose cluster queue a tenant uses."
+    )
 
 
 def places(api: ApiClient, pool: str) -> Iterator[tuple[str, str, Published]]:
@@ -189,17 +179,15 @@ def places(api: ApiClient, pool: str) -> Iterator[tuple[str, str, Published]]:
             published = Published.parse(annotation(item, ANNOTATION))
         except InvalidDocument:
             continue  # any namespace may have a ConfigMap of this name
+        if pool not in [known["name"] for known in published.sections["gpuPools"]]:
+            continue
         queues = published.sections["queues"]
         flavors = {flavor["name"] for flavor in queues["flavors"] if pool in flavor.get("pools", [])}
-        leading = {
-            queue["name"]
-            for queue in queues["clusterQueues"]
-            if any(quota["flavor"] in flavors for quota in queue["flavors"])
+        of_queues = {
+            queue["name"]: {quota["flavor"] for quota in queue["flavors"]} for queue in queues["clusterQueues"]
         }
         for queue in queues["localQueues"]:
-            if queue["clusterQueue"] in leading and any(
-                known["name"] == pool for known in published.sections["gpuPools"]
-            ):
+            if flavors & of_queues.get(queue["clusterQueue"], set()):
                 yield queue["namespace"], queue["name"], published
 
 
@@ -227,9 +215,9 @@ def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> t
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run = run_of(create(member, checked, again=True))
-        _tell(f"The {run.kind} {run} measures {test.nodes} nodes. It is deleted at the end, also after Ctrl-C.")
+        tell(f"The {run.kind} {run} measures {test.nodes} nodes. It is deleted at the end, also after Ctrl-C.")
         try:
-            ended = follow(member.api, run, _tell, test.minutes * 60)
+            ended = follow(member.api, run, tell, test.minutes * 60)
         except TimeoutError as late:
             output = _logs(member.api, run, FAILED_PODS)
             free = f"Free nodes of pool {test.pool}, or set --minutes. What waits:  {stack.next('status')}"
@@ -262,7 +250,7 @@ def _delete(member: Member, checked: Checked) -> None:
             if found is not None and annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
                 member.delete({**found, "kind": item["kind"]})
         if _is_there(member, item):
-            _tell(f"Not deleted: the {title(item)}. Delete it yourself.")
+            tell(f"Not deleted: the {title(item)}. Delete it yourself.")
 
 
 def _is_there(member: Member, item: Object) -> bool:
@@ -308,23 +296,16 @@ def _size(count: int) -> str:
 def _print(result: Result) -> None:
     columns = ("message", "time", "algorithm", "bus", "sums")
     launch = " (launch time)" * (result.last["backend"] == "nccl" and result.network != "Socket")
-    rows = (
-        (
-            _size(line["bytes"]),
-            f"{line['seconds'] * 1000:.3f} ms",
-            f"{line['algorithm_gb_per_s']:.1f} GB/s",
-            f"{line['bus_gb_per_s']:.1f} GB/s{launch * (line['bytes'] < LAUNCH_BYTES)}",
-            "right" if line["correct"] else "wrong",
-        )
-        for line in result.lines
-    )
+    rows = []
+    for line in result.lines:
+        algorithm, bus = (f"{line[key]:.1f} GB/s" for key in ("algorithm_gb_per_s", "bus_gb_per_s"))
+        bus += launch * (line["bytes"] < LAUNCH_BYTES)
+        time = f"{line['seconds'] * 1000:.3f} ms"
+        sums = "right" if line["correct"] else "wrong"
+        rows.append((_size(line["bytes"]), time, algorithm, bus, sums))
     console = new_console()
     console.print(new_table(columns, rows, f"All-reduce on {result.machine}: {result.what}"))
     state, why = result.judged
     console.print(f"\n{state}: {result.last['bus_gb_per_s']:.1f} GB/s on the bus. {why}.", soft_wrap=True)
     if result.step:
         console.print(f"→ {result.step}", soft_wrap=True)
-
-
-def _tell(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)

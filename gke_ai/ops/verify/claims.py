@@ -59,12 +59,9 @@ class Verification(NodeClaims, PodClaims):
         for chart, release in releases(self.stack).items():
             namespace = str(release.props.get("namespace"))
             name = chart.rpartition("/")[2]
-            services = {
-                str(service.get("name"))
-                for configuration in self.live.webhooks
-                for webhook in items(configuration, "webhooks")
-                if (service := mapping(webhook, "clientConfig", "service")).get("namespace") == namespace
-            }
+            webhooks = (webhook for found in self.live.webhooks for webhook in items(found, "webhooks"))
+            called = [mapping(webhook, "clientConfig", "service") for webhook in webhooks]
+            services = {str(service.get("name")) for service in called if service.get("namespace") == namespace}
             silent = sorted(service for service in services if not self._endpoints(namespace, service))
             answer = self.live.dry_runs.get(chart)
             relied_on, step = "answers a dry-run create", f"{kubectl()} -n {namespace} get pods,endpointslices"
@@ -83,13 +80,10 @@ class Verification(NodeClaims, PodClaims):
             yield Check(state, "webhook", f"{name} in {namespace}", relied_on, found, "" if state == PASS else step)
 
     def _endpoints(self, namespace: str, service: str) -> int:
-        return sum(
-            value(endpoint, "conditions", "ready") is not False
-            for endpoint_slice in self.live.endpoint_slices
-            if endpoint_slice["metadata"]["namespace"] == namespace
-            and label(endpoint_slice, "kubernetes.io/service-name") == service
-            for endpoint in endpoint_slice.get("endpoints") or []
-        )
+        inside = (found for found in self.live.endpoint_slices if found["metadata"]["namespace"] == namespace)
+        own = (found for found in inside if label(found, "kubernetes.io/service-name") == service)
+        endpoints = (endpoint for found in own for endpoint in found.get("endpoints") or [])
+        return sum(value(endpoint, "conditions", "ready") is not False for endpoint in endpoints)
 
     # ----------------------------------------------------------------------------------------------------------- rights
     def grants(self) -> Iterator[Check]:
@@ -105,14 +99,13 @@ class Verification(NodeClaims, PodClaims):
             impersonation = f"--as-group={member} --as=any" if first.kind == "Group" else f"--as={member}"
             resource = f"{first.resource}.{first.group}" if first.group else first.resource
             step = f"{kubectl()} auth can-i {first.verb} {resource} -n {first.namespace} {impersonation}"
-            if missing:
-                lacking = ", ".join(f"{right.verb} {right.resource}" for right in missing[:3])
-                more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-                yield Check(FAIL, "grant", subject, relied_on, f"may not {lacking}{more}", step)
-            elif unknown:
+            if unknown and not missing:
                 yield Check(UNCHECKED, "grant", subject, relied_on, unknown[0], step)
-            else:
-                yield Check(PASS, "grant", subject, relied_on, f"{len(rights)} rights")
+                continue
+            lacking = ", ".join(f"{right.verb} {right.resource}" for right in missing[:3])
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            found = f"may not {lacking}{more}" if missing else relied_on
+            yield judged(not missing, "grant", subject, relied_on, found, step)
 
     def buckets(self) -> Iterator[Check]:
         """Members have their roles on buckets. Not checked without permission to read the bucket's IAM policy."""
@@ -123,11 +116,8 @@ class Verification(NodeClaims, PodClaims):
             if answer is None or answer.code or not isinstance(answer.body, Mapping):
                 yield Check(UNCHECKED, "grant", subject, relied_on, "–", bucket_command(bucket))
                 continue
-            there = sorted(
-                str(binding.get("role"))
-                for binding in items(answer.body, "bindings")
-                if member in (binding.get("members") or [])
-            )
+            bindings = [item for item in items(answer.body, "bindings") if member in (item.get("members") or [])]
+            there = sorted(str(binding.get("role")) for binding in bindings)
             found = ", ".join(there) or "no role"
             yield judged(role in there, "grant", subject, relied_on, found, bucket_command(bucket))
 
@@ -198,27 +188,18 @@ def features_of(stack: RegisteredStack) -> list[str]:
     """Returns the features of the recorded resources that not every version of GKE has."""
     pools = list(stack.of_type(NODE_POOL))
     elastic = [shape for pool in pools if (shape := node_shape(pool)) and MODES[shape.capacity].elastic]
-    classes = list(stack.of_kind("ComputeClass"))
+    classes = [mapping(compute_class.props, "spec") for compute_class in stack.of_kind("ComputeClass")]
+    priorities = [priority for spec in classes for priority in items(spec, "priorities")]
     machine_types = [str(value(pool.props, "nodeConfig", "machineType")) for pool in pools]
-    metrics = [
-        component
-        for cluster in stack.of_type(CLUSTER)
-        for component in value(cluster.props, "monitoringConfig", "enableComponents") or []
-    ]
+    monitored = [value(own.props, "monitoringConfig", "enableComponents") or [] for own in stack.of_type(CLUSTER)]
     wanted = {
         features.FLEX_START: any(shape.gpu for shape in elastic),
         features.FLEX_START_TPU: any(not shape.gpu for shape in elastic),
         features.COMPUTE_CLASS: bool(classes),
-        features.COMPUTE_CLASS_FLEX_START: any(
-            class_choice(priority)[1] == "flexStart"
-            for compute_class in classes
-            for priority in items(compute_class.props, "spec", "priorities")
-        ),
-        features.COMPUTE_CLASS_POOLS: any(
-            value(compute_class.props, "spec", "nodePoolAutoCreation", "enabled") is True for compute_class in classes
-        ),
+        features.COMPUTE_CLASS_FLEX_START: any(class_choice(priority)[1] == "flexStart" for priority in priorities),
+        features.COMPUTE_CLASS_POOLS: any(value(spec, "nodePoolAutoCreation", "enabled") is True for spec in classes),
         **dict.fromkeys(features.of_machines(machine_types), True),
         features.SECRET_SYNC: any(stack.of_kind("SecretSync")),
-        features.JOBSET_METRICS: "JOBSET" in metrics,
+        features.JOBSET_METRICS: any("JOBSET" in components for components in monitored),
     }
     return [feature for feature, needed in wanted.items() if needed]

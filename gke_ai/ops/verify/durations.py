@@ -98,9 +98,8 @@ def steps(
         ready = condition(node, "Ready")
         machine = label(node, INSTANCE_TYPE)
         if ready.get("status") == "True" and machine in MACHINES:
-            yield from _took(
-                "nodeReady", machine, node["metadata"].get("creationTimestamp"), ready.get("lastTransitionTime")
-            )
+            created = node["metadata"].get("creationTimestamp")
+            yield from _took("nodeReady", machine, created, ready.get("lastTransitionTime"))
     for workload in live.workloads:
         admitted = condition(workload, "Admitted")
         if admitted.get("status") == "True":

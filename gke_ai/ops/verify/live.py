@@ -97,19 +97,13 @@ class Live:
 
 def recorded(resources: Sequence[Mapping[str, Any]]) -> RegisteredStack:
     """Returns the recorded resources of a stack: their inputs, and names that the provider generated."""
-    return RegisteredStack(
-        [
-            Resource(
-                resource["urn"],
-                resource["type"],
-                resource["urn"].rpartition("::")[2],
-                {key: output for key, output in (resource.get("outputs") or {}).items() if key == "name"}
-                | (resource.get("inputs") or {}),
-            )
-            for resource in resources
-            if not resource.get("delete")
-        ]
-    )
+    found = []
+    for item in resources:
+        if not item.get("delete"):
+            named = {key: output for key, output in (item.get("outputs") or {}).items() if key == "name"}
+            props = named | (item.get("inputs") or {})
+            found.append(Resource(item["urn"], item["type"], item["urn"].rpartition("::")[2], props))
+    return RegisteredStack(found)
 
 
 def take(stack: RegisteredStack, call: Call) -> Live:
@@ -130,9 +124,8 @@ def take(stack: RegisteredStack, call: Call) -> Live:
             live.secret_keys[secret.namespace, secret.name] = answer.reason
     for grant in grants(stack):
         answer = call(f"POST {REVIEWS}", grant.review)
-        live.rights[grant] = (
-            value(answer.body, "status", "allowed") is True if answer.code in (200, 201) else answer.reason
-        )
+        allowed = value(answer.body, "status", "allowed") is True
+        live.rights[grant] = allowed if answer.code in (200, 201) else answer.reason
     if releases(stack):
         for path in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
             live.webhooks += list_objects(call, f"/apis/admissionregistration.k8s.io/v1/{path}")
@@ -227,19 +220,10 @@ def probes(stack: RegisteredStack) -> dict[str, tuple[str, dict[str, Any]]]:
     namespace = queue.namespace if queue else "default"
     labels = {QUEUE_LABEL: queue.object_name} if queue else {}
     metadata = {"name": PROBE, "namespace": namespace, "labels": labels}
-    pod = {
-        "metadata": {"labels": {"app": PROBE}},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "pause",
-                    "image": "registry.k8s.io/pause:3.10",
-                    "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}},
-                }
-            ],
-        },
-    }
+    resources = {"requests": {"cpu": "1m", "memory": "1Mi"}}
+    container = {"name": "pause", "image": "registry.k8s.io/pause:3.10", "resources": resources}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    pod = {"metadata": {"labels": {"app": PROBE}}, "spec": spec}
     if KUEUE_CHART in installed and queue is not None:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pod}}
         requests_by_chart[KUEUE_CHART] = (f"/apis/batch/v1/namespaces/{namespace}/jobs", job)

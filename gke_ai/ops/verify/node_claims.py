@@ -8,18 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.nodes.shape import (
-    ACCELERATORS,
-    COMPUTE_CLASS,
-    GKE_ACCELERATOR,
-    GKE_ACCELERATOR_COUNT,
-    GKE_GPU_DRIVER_VERSION,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    NodeShape,
-    node_labels,
-    node_taints,
-)
+from gke_ai.catalog.nodes import shape as labels
+from gke_ai.catalog.nodes.shape import ACCELERATORS, GKE_GPU_DRIVER_VERSION, NodeShape, node_labels, node_taints
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import amounts
@@ -33,7 +23,10 @@ from gke_ai.settings.calibration import MEASURED
 PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/")
 AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 # Labels that name the accelerators of a node whose machine type GKE chooses.
-ACCELERATOR_LABELS = (GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, GKE_ACCELERATOR_COUNT, COMPUTE_CLASS)
+ACCELERATOR_LABELS = (
+    *(labels.GKE_ACCELERATOR, labels.GKE_TPU_ACCELERATOR, labels.GKE_TPU_TOPOLOGY),
+    *(labels.GKE_ACCELERATOR_COUNT, labels.COMPUTE_CLASS),
+)
 
 
 @dataclass
@@ -84,11 +77,9 @@ class NodeClaims(Comparison):
         if GKE_GPU_DRIVER_VERSION in expected and GKE_GPU_DRIVER_VERSION not in wrong:
             text = expected[GKE_GPU_DRIVER_VERSION]
             yield Check(PASS, "driver", f"{group.title}: {GKE_GPU_DRIVER_VERSION}", text, text)
-        good = len(expected.keys() - wrong.keys() - {GKE_GPU_DRIVER_VERSION})
-        if good:
-            yield Check(
-                PASS, "label", group.title, f"{good} labels", f"{good} labels{on_nodes(len(shaped), len(shaped))}"
-            )
+        if good := len(expected.keys() - wrong.keys() - {GKE_GPU_DRIVER_VERSION}):
+            found = f"{good} labels{on_nodes(len(shaped), len(shaped))}"
+            yield Check(PASS, "label", group.title, f"{good} labels", found)
 
     def _taints(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
         wrong = []

@@ -81,14 +81,10 @@ def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
         return replace(recorded, zone=label(node, labels.ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
 
     # GKE always sets the taints of accelerators, also if the pool does not declare them.
-    declared = [
-        Taint(
-            str(taint.get("key")),
-            str(taint.get("value", "")),
-            EFFECTS.get(str(taint.get("effect")), str(taint.get("effect"))),
-        )
-        for taint in items(pool.props, "nodeConfig", "taints")
-    ]
+    declared = []
+    for taint in items(pool.props, "nodeConfig", "taints"):
+        effect = str(taint.get("effect"))
+        declared.append(Taint(str(taint.get("key")), str(taint.get("value", "")), EFFECTS.get(effect, effect)))
     shows = f"a node of the pool: a pod for it, or a minimum above 0 for a while (pool {pool.object_name})"
     return NodeGroup(f"pool {pool.object_name}", own, shape, shows, declared=tuple(declared))
 
@@ -156,8 +152,5 @@ def requests_on(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) ->
 
 def free_of(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) -> dict[str, Fraction]:
     """Returns what a node has for pods of workloads: its allocatable less the requests of DaemonSets."""
-    taken = requests_on(node, requests)
-    return {
-        resource: amount - taken.get(resource, Fraction(0))
-        for resource, amount in amounts(allocatable_of(node)).items()
-    }
+    taken, have = requests_on(node, requests), amounts(allocatable_of(node))
+    return {resource: amount - taken.get(resource, Fraction(0)) for resource, amount in have.items()}

@@ -26,12 +26,8 @@ class PodClaims(Comparison):
             statuses = list(image_statuses(image, self.live.pods))
             waiting = [mapping(status, "state", "waiting") for status in statuses]
             errors = [state for state in waiting if state.get("reason") in PULL_ERRORS]
-            ran = [
-                status
-                for status in statuses
-                if "waiting" not in (status.get("state") or {"waiting": 1}) or status.get("imageID")
-            ]
-            pulled = sorted({str(status.get("imageID")) for status in ran if status.get("imageID")})
+            pulled = sorted({str(status["imageID"]) for status in statuses if status.get("imageID")})
+            ran = pulled or any("waiting" not in (status.get("state") or {"waiting": 1}) for status in statuses)
             digest = image.partition("@")[2]
             if errors:
                 found = f"{errors[0].get('reason')}: {errors[0].get('message', '')}".strip(": ")
@@ -79,12 +75,8 @@ def image_statuses(image: str, pods: list[Object]) -> Iterator[Mapping[str, Any]
 def pods_of(deployment: Resource, pods: list[Object]) -> list[Object]:
     """Returns the pods of a recorded Deployment."""
     selector = mapping(deployment.props, "spec", "selector", "matchLabels")
-    return [
-        pod
-        for pod in pods
-        if pod["metadata"]["namespace"] == deployment.namespace
-        and selects(selector, pod["metadata"].get("labels") or {})
-    ]
+    beside = (pod for pod in pods if pod["metadata"]["namespace"] == deployment.namespace)
+    return [pod for pod in beside if selects(selector, pod["metadata"].get("labels") or {})]
 
 
 def startup_probes(deployment: Resource) -> Iterator[tuple[str, int]]:

@@ -108,9 +108,8 @@ class MissingSecret:
     def command(self) -> str:
         """The command that creates it, with a placeholder for each value."""
         stated = [f"--from-literal={key}=VALUE" for key in self.keys or ("KEY",)]
-        return shlex.join(
-            ["kubectl", "-n", self.namespace or "default", "create", "secret", "generic", self.name, *stated]
-        )
+        create = ["create", "secret", "generic", self.name, *stated]
+        return shlex.join(["kubectl", "-n", self.namespace or "default", *create])
 
 
 @dataclass(frozen=True)
@@ -151,13 +150,8 @@ def in_cluster(resources: Iterable[Resource], next_up: str) -> InCluster:
 
 def refuse(hidden: str, resources: Iterable[Resource], reason: str) -> None:
     """Stops with the path of each value that has the text `hidden`."""
-    paths = [
-        f"  {resource.title}: {path}"
-        for resource in resources
-        for path, text in texts(resource.inputs)
-        if hidden in text
-    ]
-    if paths:
+    found = ((item.title, path, text) for item in resources for path, text in texts(item.inputs))
+    if paths := [f"  {title}: {path}" for title, path, text in found if hidden in text]:
         raise Stop("\n".join(["Nothing was written:", *paths, f"Each of these values {reason}."]))
 
 
@@ -170,14 +164,8 @@ def release(resource: Resource) -> Release:
     elif not address.startswith("oci://"):
         raise Stop(f"{resource.title}: the chart {address} is not in an OCI registry, so no tool finds it.")
     registry, _, chart = address.rpartition("/")
-    return Release(
-        str(inputs["name"]),
-        str(inputs["namespace"]),
-        registry,
-        chart,
-        str(inputs["version"]),
-        inputs.get("values") or {},
-    )
+    name, namespace, version = (str(inputs[key]) for key in ("name", "namespace", "version"))
+    return Release(name, namespace, registry, chart, version, inputs.get("values") or {})
 
 
 def missing(secret: Resource, objects: Iterable[KubernetesObject]) -> MissingSecret:

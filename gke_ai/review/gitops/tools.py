@@ -104,18 +104,13 @@ class ArgoCd(Kubectl):
 
     def steps(self) -> Iterator[str]:
         yield "Sync waves have the order. Create one Application for this folder, with these parts:\n"
-        ignored = [
-            {"group": group, "kind": kind, "jsonPointers": ["/spec"]}
-            for group, kind in (("batch", "Job"), ("jobset.x-k8s.io", "JobSet"))
-        ]
-        part = {
-            "spec": {
-                "source": {"directory": {"recurse": True}},
-                "ignoreDifferences": ignored,
-                "syncPolicy": {"syncOptions": ["ServerSideApply=true", "RespectIgnoreDifferences=true"]},
-            }
+        runs = (("batch", "Job"), ("jobset.x-k8s.io", "JobSet"))
+        spec = {
+            "source": {"directory": {"recurse": True}},
+            "ignoreDifferences": [{"group": group, "kind": kind, "jsonPointers": ["/spec"]} for group, kind in runs],
+            "syncPolicy": {"syncOptions": ["ServerSideApply=true", "RespectIgnoreDifferences=true"]},
         }
-        yield f"```yaml\n{values(part)}```\n"
+        yield f"```yaml\n{values({'spec': spec})}```\n"
         yield (
             "Without `ignoreDifferences`, Argo CD would suspend each run that Kueue has admitted. A wave waits for the "
             "Applications of charts only if Argo CD has their health check: "
@@ -138,21 +133,16 @@ class Flux(Kubectl):
         helm: Json = {"interval": "1h", "releaseName": release.name, "values": release.values, **crds}
         if not release.is_oci:
             # https://fluxcd.io/flux/components/source/helmrepositories/
-            repository = resource(
-                "source.toolkit.fluxcd.io/v1", "HelmRepository", *of, {"interval": "1h", "url": release.registry}
-            )
+            source: Json = {"interval": "1h", "url": release.registry}
+            repository = resource("source.toolkit.fluxcd.io/v1", "HelmRepository", *of, source)
             reference = {"kind": "HelmRepository", "name": release.name}
             chart = {"chart": release.chart, "version": release.version, "sourceRef": reference}
             spec = {**helm, "chart": {"spec": chart}}
             return self._with_source(repository, release, spec)
         # https://fluxcd.io/flux/components/source/ocirepositories/#layer-selector
         layer = {"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "operation": "copy"}
-        source = {
-            "interval": "1h",
-            "url": f"{release.registry}/{release.chart}",
-            "ref": {"tag": release.version},
-            "layerSelector": layer,
-        }
+        source = {"interval": "1h", "url": f"{release.registry}/{release.chart}"}
+        source |= {"ref": {"tag": release.version}, "layerSelector": layer}
         spec = {**helm, "chartRef": {"kind": "OCIRepository", "name": release.name}}
         repository = resource("source.toolkit.fluxcd.io/v1", "OCIRepository", *of, source)
         return self._with_source(repository, release, spec)

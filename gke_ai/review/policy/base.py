@@ -92,6 +92,5 @@ class Waiver:
 def waived(policy: Policy, violation: Violation, waivers: Iterable[Waiver]) -> Waiver | None:
     """Returns the waiver that covers this violation, if any."""
     where = violation.resource.path if violation.resource else ""
-    return next(
-        (waiver for waiver in waivers if waiver.policy == policy.name and fnmatchcase(where, waiver.resource)), None
-    )
+    of_policy = (waiver for waiver in waivers if waiver.policy == policy.name)
+    return next((waiver for waiver in of_policy if fnmatchcase(where, waiver.resource)), None)

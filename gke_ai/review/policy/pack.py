@@ -17,17 +17,7 @@ from typing import Any
 
 from google.protobuf import json_format
 from pulumi.runtime.rpc import _special_secret_sig, _special_sig_key
-from pulumi_policy import (
-    EnforcementLevel,
-    PolicyPack,
-    ReportViolation,
-    ResourceValidationArgs,
-    ResourceValidationPolicy,
-    StackValidationArgs,
-    StackValidationPolicy,
-    proxy,
-)
-from pulumi_policy import Policy as PulumiPolicy
+from pulumi_policy import EnforcementLevel, ReportViolation, StackValidationArgs, StackValidationPolicy, proxy
 from pulumi_policy import policy as sdk
 
 from gke_ai.kube.values import SECRET, UNKNOWN
@@ -131,10 +121,10 @@ def report_violation(policy: Policy, violation: Violation, context: Context, rep
         report(policy.message(violation), violation.resource.urn if violation.resource else None)
 
 
-def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
+def of_pulumi(policy: Policy, context: Context) -> sdk.Policy:
     """Converts a policy of this pack to a policy of Pulumi's SDK."""
 
-    def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
+    def resources(args: sdk.ResourceValidationArgs, report: ReportViolation) -> None:
         for violation in policy.violations(RegisteredStack([context.inputs[args.urn]])):
             report_violation(policy, violation, context, report)
 
@@ -145,10 +135,10 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
     steps = f"{policy.remedy}."
     if policy.whole_stack:
         return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
-    return ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)
+    return sdk.ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)
 
 
-def of_waivers(context: Context) -> list[PulumiPolicy]:
+def of_waivers(context: Context) -> list[sdk.Policy]:
     """Returns the policies about waivers: one reports waived violations, one refuses unused waivers.
 
     They run after all other policies.
@@ -218,4 +208,4 @@ def run() -> None:
             return super().AnalyzeStack(request, context_)
 
     vars(sdk)["_PolicyAnalyzerServicer"] = Analyzer
-    PolicyPack(NAME, [*by_name.values(), shown, unused])
+    sdk.PolicyPack(NAME, [*by_name.values(), shown, unused])

@@ -183,32 +183,18 @@ def plan(preview: Preview) -> PlannedUpdate:
     # A mandatory violation also fails the preview, and is reported on its own.
     errors = [event["error"].strip() for event in preview.events if "error" in event]
     reported = [error for error in errors if error != "preview failed" and "unhandled error occurred" not in error]
-    warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
-    unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
-    cold_starts = sorted({event["coldStart"] for event in preview.events if "coldStart" in event})
-    return PlannedUpdate(
-        preview.stack,
-        before,
-        after,
-        tuple(changes),
-        tuple(dict.fromkeys(reported)),
-        tuple(warnings),
-        tuple(unchecked),
-        tuple(cold_starts),
-    )
+    warnings = tuple(dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event))
+    unchecked = tuple(sorted({event["unchecked"] for event in preview.events if "unchecked" in event}))
+    cold_starts = tuple(sorted({event["coldStart"] for event in preview.events if "coldStart" in event}))
+    messages = (tuple(dict.fromkeys(reported)), warnings, unchecked, cold_starts)
+    return PlannedUpdate(preview.stack, before, after, tuple(changes), *messages)
 
 
 def resource(state: State) -> Resource:
     """Returns the resource of an entry in Pulumi's state."""
-    return Resource(
-        state["urn"],
-        state["type"],
-        state.get("parent") or "",
-        state.get("inputs") or {},
-        state.get("outputs") or {},
-        frozenset(filter(None, [*(state.get("dependencies") or ()), state.get("provider")])),
-        bool(state.get("retainOnDelete")),
-    )
+    parent, inputs, outputs = state.get("parent") or "", state.get("inputs") or {}, state.get("outputs") or {}
+    needed = frozenset(filter(None, [*(state.get("dependencies") or ()), state.get("provider")]))
+    return Resource(state["urn"], state["type"], parent, inputs, outputs, needed, bool(state.get("retainOnDelete")))
 
 
 def first_of_replacements(preview: Preview) -> dict[str, str]:
@@ -234,15 +220,13 @@ def differences(step: State, old: Resource | None, new: Resource | None) -> Iter
         was = at(old.inputs, path) if property_diff.get("inputDiff") else at(old.outputs, path, at(old.inputs, path))
         now = at(new.inputs, path)
         # If a provider names a whole object, compare its parts.
-        parts = (
-            sorted(compared(was, now, path)) if isinstance(was, dict | list) and isinstance(now, dict | list) else []
-        )
+        nested = isinstance(was, dict | list) and isinstance(now, dict | list)
+        parts = sorted(compared(was, now, path)) if nested else []
         if SECRET in (was, now):
             was = now = SECRET  # Pulumi may mark only one of the two as secret
-        for part, part_was, part_now in parts or [(path, shown(was), shown(now))]:
-            yield Difference(
-                part, part_was, part_now, property_diff.get("kind", "").endswith("-replace") or path in replaces
-            )
+        replaced = property_diff.get("kind", "").endswith("-replace") or path in replaces
+        for part in parts or [(path, shown(was), shown(now))]:
+            yield Difference(*part, replaced)
 
 
 def compared(was: Any, now: Any, path: str = "") -> Iterator[tuple[str, str, str]]:

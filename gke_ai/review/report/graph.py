@@ -7,17 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gke_ai.registered.types import STACK
-from gke_ai.review.report.changes import (
-    CREATE,
-    DELETE,
-    LEAVE,
-    OPERATIONS,
-    REPLACE,
-    UPDATE,
-    PlannedUpdate,
-    Resource,
-    component_of,
-)
+from gke_ai.review.report import changes
+from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, PlannedUpdate, Resource
 
 # Symbol, color and word of each operation.
 MARKS = {
@@ -56,7 +47,7 @@ def of_plan(plan: PlannedUpdate) -> Graph:
         if resource.type != STACK
         and not (resource.type.startswith("pulumi:providers:") and "default" in resource.logical_name)
     }
-    owner = {urn: (component_of(resource, known) or resource).urn for urn, resource in known.items()}
+    owner = {urn: (changes.component_of(resource, known) or resource).urn for urn, resource in known.items()}
     members: dict[str, list[Resource]] = defaultdict(list)
     for urn, resource in sorted(known.items()):
         members[owner[urn]].append(resource)
@@ -80,7 +71,7 @@ def box(resource: Resource, children: list[Resource], operations: Mapping[str, s
     children = [child for child in children if not child.is_component]
     changed = [child for child in children if child.urn in operations]
     own = [operations[part.urn] for part in [resource, *children] if part.urn in operations]
-    worst = min(own, key=OPERATIONS.index, default=None)
+    worst = min(own, key=changes.OPERATIONS.index, default=None)
     # A component counts as created or deleted only if all of it is. Deleted and retained together count as retained.
     if worst in (CREATE, DELETE, LEAVE) and (len(changed) < len(children) or len(set(own)) > 1):
         worst = LEAVE if set(own) == {DELETE, LEAVE} and len(changed) == len(children) else UPDATE
@@ -143,9 +134,6 @@ def mermaid(drawn: Graph) -> str:
         lines.append(f'  {ids[urn]}["{text}"]{f":::{box.operation}" if box.operation else ""}')
     lines += [f"  {ids[first]} --> {ids[second]}" for first, second in sorted(drawn.edges)]
     used = {box.operation for box in drawn.boxes.values()}
-    lines += [
-        f"  classDef {operation} stroke:{MARKS[operation][1]},stroke-width:3px"
-        for operation in MARKS
-        if operation in used
-    ]
+    colors = {operation: color for operation, (_, color, _) in MARKS.items() if operation in used}
+    lines += [f"  classDef {operation} stroke:{color},stroke-width:3px" for operation, color in colors.items()]
     return "\n".join(lines)

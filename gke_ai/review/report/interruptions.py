@@ -20,19 +20,8 @@ from gke_ai.formats.sentences import join_names
 from gke_ai.kube.pods import accelerators
 from gke_ai.kube.values import mapping
 from gke_ai.kube.workloads import is_server
+from gke_ai.registered import types
 from gke_ai.registered.pools import lost_network, node_bounds, without_network
-from gke_ai.registered.types import (
-    BUCKET,
-    CLUSTER,
-    CONFIG_MAP,
-    DEPLOYMENT,
-    JOB,
-    NAMESPACE,
-    NODE_POOL,
-    RELEASE,
-    SECRET,
-    SERVICE_ACCOUNT,
-)
 from gke_ai.review.report.accelerators import pod_of, pools_of
 from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
@@ -116,11 +105,10 @@ def changes_of_pool(change: Change, before: Mapping[str, Any], after: Mapping[st
 def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruption of nodes that GKE created itself and that outlive their account."""
     of_nodes = ":NodeAccount::" in change.resource.parent
-    cluster_stays = any(resource.type == CLUSTER for resource in plan.after.values())
-    by_gke = any(
-        resource.type.endswith(":ComputeClass") or (resource.type == CLUSTER and resource.inputs.get("enableAutopilot"))
-        for resource in plan.before.values()
-    )
+    cluster_stays = any(resource.type == types.CLUSTER for resource in plan.after.values())
+    before = plan.before.values()
+    by_gke = any(resource.type == types.CLUSTER and resource.inputs.get("enableAutopilot") for resource in before)
+    by_gke = by_gke or any(resource.type.endswith(":ComputeClass") for resource in before)
     if change.operation in (DELETE, REPLACE) and of_nodes and cluster_stays and by_gke:
         yield Interruption(
             OUTAGE,
@@ -135,11 +123,8 @@ def of_bucket(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     if change.operation == LEAVE or change.resource.retained:
         yield Interruption(NOTE, f"Bucket {name} leaves the stack and keeps its data (onDestroy: keep).")
     elif change.operation in (DELETE, REPLACE):
-        event = (
-            "is deleted with its data"
-            if change.operation == DELETE
-            else f"is replaced{because(change)} by an empty bucket"
-        )
+        replaced = f"is replaced{because(change)} by an empty bucket"
+        event = "is deleted with its data" if change.operation == DELETE else replaced
         kept = change.resource.inputs.get("softDeletePolicy") or {}
         days = int(kept.get("retentionDurationSeconds") or 0) // 86400
         rescue = f" Deleted objects can be restored for {days} days." if days else " Its objects cannot be restored."
@@ -153,17 +138,14 @@ def of_deployment(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
         yield Interruption(OUTAGE, f"Server {name} is deleted.")
         return
     if change.operation == REPLACE or change.before is None or change.after is None:
-        yield Interruption(
-            OUTAGE, f"Server {name} is replaced{because(change)}. It does not answer until a replica is ready."
-        )
+        text = f"Server {name} is replaced{because(change)}. It does not answer until a replica is ready."
+        yield Interruption(OUTAGE, text)
         return
     old, new = change.before.inputs.get("spec") or {}, change.after.inputs.get("spec") or {}
     was, now = old.get("replicas"), new.get("replicas")
     if was != now and was is not None and now is not None:
-        if now == 0:
-            yield Interruption(OUTAGE, f"Server {name} is scaled from {was} to 0 replicas.")
-        else:
-            yield Interruption(SLOWER if now < was else NOTE, f"Server {name} is scaled from {was} to {now} replicas.")
+        severity = OUTAGE if now == 0 else SLOWER if now < was else NOTE
+        yield Interruption(severity, f"Server {name} is scaled from {was} to {now} replicas.")
     if not any(difference.path.startswith("spec.template.") for difference in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
@@ -175,10 +157,8 @@ def of_deployment(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     elif replicas > 1 or now is None:
         yield Interruption(SLOWER, f"Server {name} rolls out with one replica fewer meanwhile.")
     else:
-        text = (
-            f"Server {name} has one replica, and the rollout stops it first. The server does not answer until the new"
-        )
-        yield Interruption(OUTAGE, f"{text} replica has loaded its model.")
+        text = f"Server {name} has one replica, and the rollout stops it first. The server does not answer until the "
+        yield Interruption(OUTAGE, f"{text}new replica has loaded its model.")
 
 
 def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
@@ -188,18 +168,14 @@ def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
         if change.operation in (DELETE, REPLACE):
             yield Interruption(NOTE, f"Download {name} ends. What it has stored in its bucket stays there.")
         return
-    newer = [
-        created.resource.name
-        for created in plan.of(CREATE)
-        if (created.resource.parent, created.resource.type) == (change.resource.parent, change.resource.type)
-    ]
+    place = change.resource.parent, change.resource.type
+    created = [other.resource for other in plan.of(CREATE)]
+    newer = [resource.name for resource in created if (resource.parent, resource.type) == place]
     if change.operation == LEAVE or change.resource.retained:
+        text = f"Run {name} leaves the stack and continues to its end in the cluster."
         if newer:
-            text = (
-                f"Run {name} changed. {join_names(newer)} is a new run beside it, and the old run continues to its end."
-            )
-        else:
-            text = f"Run {name} leaves the stack and continues to its end in the cluster."
+            beside = f"{join_names(newer)} is a new run beside it"
+            text = f"Run {name} changed. {beside}, and the old run continues to its end."
         yield Interruption(NOTE, text)
     elif change.operation in (DELETE, REPLACE):
         yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
@@ -207,66 +183,55 @@ def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
 
 def of_record(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the move of a training job, whose nodes are in its record."""
-    before, after = (
-        mapping(side.inputs if side else {}, "metadata", "annotations") for side in (change.before, change.after)
-    )
+    sides = [side.inputs if side else {} for side in (change.before, change.after)]
+    before, after = (mapping(inputs, "metadata", "annotations") for inputs in sides)
     if change.operation == UPDATE and RECORDED_NODES in before and before != after:
         text = f"Run {change.resource.name} moves to other nodes. Its pods end, and it resumes there from its newest "
         yield Interruption(WORK, f"{text}checkpoint. A run that has ended stays as it is.")
 
 
-def of_namespace(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
-    """Yields the deletion of a namespace, which includes objects of other users."""
-    if change.operation in (DELETE, REPLACE):
-        text = f"Namespace {change.resource.name} is deleted with all its objects, including those of other users."
-        yield Interruption(OUTAGE, text)
-
-
-def of_release(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
-    """Yields the interruptions of Kueue and JobSet, which Helm installs."""
-    name = change.resource.name.rpartition("/")[2]
-    if change.operation in (DELETE, REPLACE):
-        yield Interruption(OUTAGE, f"{name} is uninstalled. It no longer queues or starts workloads.")
-    elif change.operation == UPDATE:
-        text = (
-            f"{name} restarts. Running workloads continue, and queued workloads stay queued. It admits nothing for "
-            "some seconds."
-        )
-        yield Interruption(NOTE, text)
+def of_others(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields what an operation on a namespace, a release or a Secret means for others."""
+    changed, name = change.resource.type, change.resource.name
+    if changed == types.RELEASE:
+        name = name.rpartition("/")[2]
+    for kind, operations, severity, text in EFFECTS:
+        if kind == changed and change.operation in operations:
+            yield Interruption(severity, text.format(name))
 
 
 def of_queue(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the changes of a queue. Kueue never stops an admitted workload because a quota shrinks."""
-    subject = f"{change.resource.kind} {change.resource.name}"
+    subject = change.resource.title
     if change.operation in (DELETE, REPLACE):
-        yield Interruption(
-            WORK, f"{subject} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
-        )
+        text = f"{subject} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
+        yield Interruption(WORK, text)
     elif any("nominalQuota" in difference.path or "Limit" in difference.path for difference in change.differences):
-        yield Interruption(
-            NOTE, f"The quota of {subject} changes. It applies to new workloads; running workloads continue."
-        )
-
-
-def of_secret(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
-    """Yields a note that running pods keep the old value of a Secret."""
-    if change.operation in (UPDATE, REPLACE):
-        text = f"Pods read Secret {change.resource.name} when they start. Running pods keep the old value."
+        text = f"The quota of {subject} changes. It applies to new workloads; running workloads continue."
         yield Interruption(NOTE, text)
 
 
+GONE = (DELETE, REPLACE)
+RESTARTED = (
+    "{} restarts. Running workloads continue, and queued workloads stay queued. It admits nothing for some seconds."
+)
+# What follows from an operation alone, by type. The releases are Kueue and JobSet.
+EFFECTS = (
+    (types.NAMESPACE, GONE, OUTAGE, "Namespace {} is deleted with all its objects, including those of other users."),
+    (types.RELEASE, GONE, OUTAGE, "{} is uninstalled. It no longer queues or starts workloads."),
+    (types.RELEASE, (UPDATE,), NOTE, RESTARTED),
+    (types.SECRET, (UPDATE, REPLACE), NOTE, "Pods read Secret {} when they start. Running pods keep the old value."),
+)
 Rule = Callable[[Change, PlannedUpdate], Iterator[Interruption]]
 RULES: Mapping[str, Rule] = {
-    CLUSTER: of_cluster,
-    NODE_POOL: of_pool,
-    SERVICE_ACCOUNT: of_account,
-    BUCKET: of_bucket,
-    DEPLOYMENT: of_deployment,
-    JOB: of_run,
-    CONFIG_MAP: of_record,
-    NAMESPACE: of_namespace,
-    RELEASE: of_release,
-    SECRET: of_secret,
+    types.CLUSTER: of_cluster,
+    types.NODE_POOL: of_pool,
+    types.SERVICE_ACCOUNT: of_account,
+    types.BUCKET: of_bucket,
+    types.DEPLOYMENT: of_deployment,
+    types.JOB: of_run,
+    types.CONFIG_MAP: of_record,
+    **dict.fromkeys((types.NAMESPACE, types.RELEASE, types.SECRET), of_others),
 }
 # Of objects of any version.
 RULES_BY_KIND: Mapping[str, Rule] = {"JobSet": of_run, "ClusterQueue": of_queue, "LocalQueue": of_queue}
@@ -280,24 +245,18 @@ def because(change: Change) -> str:
 
 def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
     """Returns the servers and runs among resources."""
-    workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
-    candidates = (
-        resource
-        for resource in resources.values()
-        if resource.type in workload_types or resource.type.endswith(":JobSet")
-    )
-    return sorted(
-        (workload for workload in candidates if not is_controller(workload)), key=lambda workload: workload.name
-    )
+    found = [resource for resource in resources.values() if is_workload(resource)]
+    return sorted(found, key=lambda workload: workload.name)
 
 
-def is_controller(workload: Resource) -> bool:
-    """Whether a Deployment is no server, as adapters and frontends."""
-    return workload.type == DEPLOYMENT and not is_server(workload.inputs)
+def is_workload(resource: Resource) -> bool:
+    """Whether this is a server or a run. Deployments of adapters and frontends are no servers."""
+    if resource.type == types.DEPLOYMENT:
+        return is_server(resource.inputs)
+    return resource.type == types.JOB or resource.type.endswith(":JobSet")
 
 
 def workload_names(resources: list[Resource]) -> str:
     """Lists workloads by type and name."""
-    return join_names(
-        [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
-    )
+    titles = {types.DEPLOYMENT: "server"}
+    return join_names([f"{titles.get(resource.type, 'run')} {resource.name}" for resource in resources])

@@ -39,8 +39,8 @@ Item = TypeVar("Item")
 class Options:
     """Options of a page.
 
-    `graph` adds the graph as Mermaid. `rehearsal` is the result of `make rehearse` for the same change, and
-    `simulation` that of `make simulate`. `measured` has the figures of the calibration file.
+    `graph` adds the graph as Mermaid. `rehearsal` is the result of `gke-ai rehearse` for the same change, and
+    `simulation` that of `gke-ai simulate`. `measured` has the figures of the calibration file.
     """
 
     prices: Prices | None = None
@@ -151,9 +151,8 @@ def bullets(heading: str, lines: Iterable[str], spare: int = 0) -> Section:
 
 def groups(plan: PlannedUpdate, items: Iterable[Item], written: Callable[[Item], str]) -> list[list[Item]]:
     """Groups items, in their order, that are written alike but for names of the plan. Small groups are divided."""
-    names = {
-        part for found in (plan.before, plan.after) for r in found.values() for part in (r.name, *r.name.split("/"))
-    }
+    whole = {resource.name for side in (plan.before, plan.after) for resource in side.values()}
+    names = whole | {part for name in whole for part in name.split("/")}
     found: dict[str, list[Item]] = {}
     for item in items:
         same = NAME.sub(lambda match: "" if match[0].rstrip(".") in names else match[0], INDEX.sub("", written(item)))
@@ -173,15 +172,13 @@ def alike(plan: PlannedUpdate, lines: Iterable[str]) -> list[str]:
 
 def interrupted(plan: PlannedUpdate) -> Section:
     """Lists the interruptions, worst first."""
-    return bullets(
-        "Interruptions",
-        (
-            f"**{line}**" if severity <= 1 else line
-            for severity, group in groupby(interruptions(plan), key=lambda interruption: interruption.severity)
-            for line in alike(plan, (interruption.text for interruption in group))
-        ),
-        1,
+    by_severity = groupby(interruptions(plan), key=lambda interruption: interruption.severity)
+    lines = (
+        f"**{line}**" if severity <= 1 else line
+        for severity, group in by_severity
+        for line in alike(plan, (interruption.text for interruption in group))
     )
+    return bullets("Interruptions", lines, 1)
 
 
 def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
@@ -207,22 +204,16 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
             notes.append(f"**Not in the sums, because they have no price:** {', '.join(map(code, missing))}.")
         used = sorted({f"{machine}/{mode}" for side in sides for place in side for machine, mode in place.choices})
         notes += [f"{code(key)}: Google's list price {prices.google[key]}." for key in used if key in prices.google]
+    all_places = {place_of(place): place for side in sides for place in side}
     places = [
         [place.capacity, code(place.accelerator), text(place.place), *(bounds_in(side, place) for side in sides)]
-        for place in sorted(
-            {(place.key, place.place): place for side in sides for place in side}.values(), key=place_of
-        )
+        for _, place in sorted(all_places.items(), key=lambda item: item[0])
     ]
-    shown = [
-        [*row[:2], row[2] + and_alike(group), *row[3:]] for group in groups(plan, places, "|".join) for row in group[:1]
-    ]
+    alike_places = groups(plan, places, "|".join)
+    shown = [[*first[:2], first[2] + and_alike([first, *more]), *first[3:]] for first, *more in alike_places]
     detail = table(["capacity", "accelerator", "from", "before", "after"], shown)
-    return Section(
-        "Accelerators",
-        [" ".join(notes), table(head, rows)],
-        [folded(f"By pool and workload ({len(places)})", detail)],
-        2,
-    )
+    rest = [folded(f"By pool and workload ({len(places)})", detail)]
+    return Section("Accelerators", [" ".join(notes), table(head, rows)], rest, 2)
 
 
 def place_of(supply: Supply) -> tuple[tuple[str, str], str]:
@@ -279,11 +270,8 @@ def policies(plan: PlannedUpdate, verdict: Verdict) -> Section:
     head = ["enforcement", "policy", "resource", "message"]
     sure, advised = rows(True), rows(False)
     always = [checked + counts, *([table(head, sure)] if sure else [])]
-    rest = (
-        [long(plural(verdict.count(False), "advisory violation"), table(head, advised), len(advised))]
-        if advised
-        else []
-    )
+    title = plural(verdict.count(False), "advisory violation")
+    rest = [long(title, table(head, advised), len(advised))] if advised else []
     return Section("Policies", always, rest, 1)
 
 

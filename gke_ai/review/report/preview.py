@@ -73,23 +73,20 @@ def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
 
 def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], events: Iterable[State]) -> Preview:
     """Returns a preview without secrets, without what differs between runs, and without unused fields."""
-    return Preview(
-        stack,
-        tuple(kept(state) for state in resources if not state.get("delete")),  # pending deletion since an earlier up
-        tuple(
-            {
-                **{key: step[key] for key in ("op", "urn", "diffReasons", "replaceReasons") if step.get(key)},
-                "detailedDiff": step.get("detailedDiff") or {},
-                **{
-                    side: kept(step[side], outputs=side == "oldState" and step["op"] in ("update", "replace"))
-                    for side in ("oldState", "newState")
-                    if step.get(side)
-                },
-            }
-            for step in steps
-        ),
-        tuple(result for event in events if (result := of_interest(event))),
-    )
+    recorded = tuple(kept(state) for state in resources if not state.get("delete"))  # pending since an earlier up
+    found = tuple(result for event in events if (result := of_interest(event)))
+    return Preview(stack, recorded, tuple(map(trimmed_step, steps)), found)
+
+
+def trimmed_step(step: State) -> dict[str, Any]:
+    """Returns the used fields of a step. Outputs are those of a resource that is updated or replaced."""
+    result = {key: step[key] for key in ("op", "urn", "diffReasons", "replaceReasons") if step.get(key)}
+    result["detailedDiff"] = step.get("detailedDiff") or {}
+    if step.get("oldState"):
+        result["oldState"] = kept(step["oldState"], outputs=step["op"] in ("update", "replace"))
+    if step.get("newState"):
+        result["newState"] = kept(step["newState"])
+    return result
 
 
 def kept(state: State, outputs: bool = False) -> dict[str, Any]:

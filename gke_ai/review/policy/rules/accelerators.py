@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -49,16 +50,12 @@ def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resourc
             continue
         if is_unset(label):
             if guest or any(_rationed(pod, resource, stack) for resource in wanted):
-                yield (
-                    pod.owner,
-                    f"its pods request {' and '.join(wanted)} and have no queue. They use nodes that are quota of "
-                    "other workloads, and Kueue cannot preempt them",
-                )
+                cause = f"its pods request {' and '.join(wanted)} and have no queue"
+                effect = "They use nodes that are quota of other workloads, and Kueue cannot preempt them"
+                yield pod.owner, f"{cause}. {effect}"
         elif queues and pod.owner.namespace in own and (pod.owner.namespace, label) not in queues:
-            yield (
-                pod.owner,
-                f"there is no LocalQueue {label} in namespace {pod.owner.namespace}. Kueue never admits its pods",
-            )
+            text = f"there is no LocalQueue {label} in namespace {pod.owner.namespace}. Kueue never admits its pods"
+            yield pod.owner, text
 
 
 def _queue_of(pod: Pod) -> Any:
@@ -69,9 +66,7 @@ def _queue_of(pod: Pod) -> Any:
 def _rationed(pod: Pod, resource: str, stack: RegisteredStack) -> bool:
     """Whether a ClusterQueue has quota for this resource on nodes that the pod can select."""
     selected = mapping(pod.spec, "nodeSelector")
-    flavors = {
-        flavor.object_name: mapping(flavor.props, "spec", "nodeLabels") for flavor in stack.of_kind("ResourceFlavor")
-    }
+    flavors = {own.object_name: mapping(own.props, "spec", "nodeLabels") for own in stack.of_kind("ResourceFlavor")}
     return any(
         _may_be_on(selected, flavors.get(flavor, {}))
         for queue in stack.of_kind("ClusterQueue")
@@ -93,10 +88,10 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
 
     Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size.
     """
-    granted: dict[tuple[str, str], Fraction] = {}
+    granted: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for queue in stack.of_kind("ClusterQueue"):
         for key, quota in quotas_of(queue.props).items():
-            granted[key] = granted.get(key, Fraction(0)) + quota
+            granted[key] += quota
     measured = _calibration(stack)
     for flavor_resource in stack.of_kind("ResourceFlavor"):
         pools = flavor_pools(flavor_resource, stack)
@@ -105,18 +100,14 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
         for (name, resource), quota in granted.items():
             if name != flavor_resource.object_name:
                 continue
-            have = sum(
-                (_room(measured, shape).get(resource, Fraction(0)) * max_nodes for shape, max_nodes in pools),
-                Fraction(0),
-            )
+            have = Fraction(0)
+            for shape, max_nodes in pools:
+                have += _room(measured, shape).get(resource, Fraction(0)) * max_nodes
             if quota > have:
                 names = ", ".join(sorted({shape.pool for shape, _ in pools}))
-                yield (
-                    flavor_resource,
-                    f"queues have quota for {readable(resource, quota)} {resource} of it, and its pools ({names}) have "
-                    f"{readable(resource, have)} for pods at maximum size. Kueue admits pods that stay Pending and "
-                    "hold the quota",
-                )
+                has = f"its pools ({names}) have {readable(resource, have)} for pods at maximum size"
+                cause = f"queues have quota for {readable(resource, quota)} {resource} of it, and {has}"
+                yield flavor_resource, f"{cause}. Kueue admits pods that stay Pending and hold the quota"
 
 
 def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:

@@ -27,10 +27,8 @@ def no_cluster_admins(resource: Resource) -> Iterator[str]:
     if resource.kind in ("ClusterRoleBinding", "RoleBinding"):
         if value(resource.props, "roleRef", "name") == "cluster-admin":
             yield "it makes its subjects administrators. They can read every Secret and bypass every queue"
-        everyone = [
-            subject.get("name") for subject in items(resource.props, "subjects") if subject.get("name") in ALL_USERS
-        ]
-        if everyone:
+        names = (subject.get("name") for subject in items(resource.props, "subjects"))
+        if everyone := [name for name in names if name in ALL_USERS]:
             yield f"its subject is {everyone[0]}. On GKE this includes anyone with a Google account"
     if resource.kind in ("ClusterRole", "Role"):
         for rule in items(resource.props, "rules"):
@@ -92,15 +90,11 @@ def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource
     tenants = tenant_namespaces(stack)
     for namespace in stack.of_kind("Namespace"):
         level = namespace.labels.get(POD_SECURITY)
-        if namespace.object_name in tenants and (
-            level is None or (isinstance(level, str) and level not in SAFE_LEVELS)
-        ):
-            stated = f"enforces the level {level}" if level else "enforces no Pod Security level"
-            yield (
-                namespace,
-                f"{tenants[namespace.object_name]}, and it {stated}. A privileged pod there controls its node and the "
-                "pods of other tenants on it",
-            )
+        is_weak = level is None or (isinstance(level, str) and level not in SAFE_LEVELS)
+        if is_weak and namespace.object_name in tenants:
+            stated = f"the level {level}" if level else "no Pod Security level"
+            cause = f"{tenants[namespace.object_name]}, and it enforces {stated}"
+            yield namespace, f"{cause}. A privileged pod there controls its node and the pods of other tenants on it"
 
 
 @of_stacks("Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]")
@@ -116,7 +110,5 @@ def tenants_are_isolated(stack: RegisteredStack) -> Iterator[tuple[Resource, str
     for namespace in stack.of_kind("Namespace"):
         name = namespace.object_name
         if name in tenants and name not in guarded:
-            yield (
-                namespace,
-                f"{tenants[name]}, and every pod of the cluster can call its pods. Other tenants can use its servers",
-            )
+            text = f"{tenants[name]}, and every pod of the cluster can call its pods. Other tenants can use its servers"
+            yield namespace, text

@@ -138,11 +138,8 @@ def network_policies_are_enforced(stack: RegisteredStack) -> Iterator[tuple[Reso
         dataplane = value(cluster.props, "datapathProvider")
         enabled = value(cluster.props, "networkPolicy", "enabled")
         if not autopilot(cluster) and dataplane not in ("ADVANCED_DATAPATH", Hidden.UNKNOWN) and enabled is not True:
-            yield (
-                cluster,
-                "the stack has NetworkPolicies, and nothing in this cluster enforces them. All pods can reach each "
-                "other",
-            )
+            cause = "the stack has NetworkPolicies, and nothing in this cluster enforces them"
+            yield cluster, f"{cause}. All pods can reach each other"
 
 
 @of_resources("Restrict sourceRanges to the networks that need access")
@@ -150,9 +147,8 @@ def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
     """No firewall rule admits the whole Internet."""
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
         return
-    open_to = ANYWHERE & {
-        source_range for source_range in list_at(resource.props, "sourceRanges") if isinstance(source_range, str)
-    }
+    sources = list_at(resource.props, "sourceRanges")
+    open_to = ANYWHERE & {source for source in sources if isinstance(source, str)}
     if open_to and items(resource.props, "allows"):
         yield f"it admits traffic from {', '.join(sorted(open_to))}. This is the whole Internet"
 
@@ -177,13 +173,9 @@ def clusters_and_buckets_are_protected(resource: Resource) -> Iterator[str]:
             yield "Pulumi can delete it, with everything that runs in it. A changed name or mode is enough"
         if value(resource.props, "deletionProtection") is False:
             yield "Google Cloud can delete it. One command in a console is enough"
+    elif resource.protect:
+        return
     elif resource.type == BUCKET:
-        if not resource.protect:
-            yield "Pulumi can delete it, with its models and checkpoints. A changed name is enough"
-    elif (
-        resource.type == NODE_POOL
-        and not resource.protect
-        and resource.delete_before_replace
-        and accelerators(resource.props)
-    ):
+        yield "Pulumi can delete it, with its models and checkpoints. A changed name is enough"
+    elif resource.type == NODE_POOL and resource.delete_before_replace and accelerators(resource.props):
         yield "Pulumi deletes it before it creates the replacement. Meanwhile its servers have no nodes"

@@ -15,6 +15,7 @@ from gke_ai.review.policy.base import of_resources, of_stacks
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$", re.I)
 # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hftoken
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+READABLE = "It is readable by everyone who can"
 EVERYONE = {"allUsers", "allAuthenticatedUsers"}
 
 
@@ -43,13 +44,11 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
                 name, stated = str(variable.get("name")), variable.get("value")
                 if isinstance(stated, str) and SECRET_NAME.search(name) and stated and not stated.startswith("/"):
                     reported.add(stated)
-                    yield (
-                        f"{pod.at(container)}: variable {name} has its value in the pod's spec. It is readable by "
-                        "everyone who can read the pod or the state"
-                    )
+                    where = f"{pod.at(container)}: variable {name}"
+                    yield f"{where} has its value in the pod's spec. {READABLE} read the pod or the state"
     for at, text in texts(resource.props):
         if text not in reported and credentials.find(text):
-            yield f"{at} looks like a token. It is readable by everyone who can read the object or the state"
+            yield f"{at} looks like a token. {READABLE} read the object or the state"
 
 
 @of_resources("Remove the token from the container. It reads its model from the bucket")
@@ -71,10 +70,7 @@ def no_secrets_in_configuration(stack: RegisteredStack) -> Iterator[tuple[None, 
     """The configuration of the stack holds no token in plain text."""
     for key, text in stack.configuration.items():
         if isinstance(text, str) and credentials.find(text):
-            yield (
-                None,
-                f"configuration {key} looks like a token. It is readable by everyone who can read the repository",
-            )
+            yield None, f"configuration {key} looks like a token. {READABLE} read the repository"
 
 
 @of_resources("Use Workload Identity Federation: principal://… for pods, an identity pool for others (docs/github.md)")

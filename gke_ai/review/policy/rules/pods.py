@@ -26,9 +26,8 @@ def resources_are_set(resource: Resource) -> Iterator[str]:
     """
     for pod in pods_of(resource):
         for container in pod.containers:
-            missing = [
-                f"request for {name}" for name in ("cpu", "memory") if is_unset(resource_request(container, name))
-            ]
+            unset = [name for name in ("cpu", "memory") if is_unset(resource_request(container, name))]
+            missing = [f"request for {name}" for name in unset]
             if is_unset(value(container, "resources", "limits", "memory")):
                 missing.append("limit for memory")
             if missing:
@@ -64,11 +63,8 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
     """
     for pod in pods_of(resource):
         found = [f"{key}: true" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(key) is True]
-        found += [
-            f"volume {volume.get('name')} is a path of the node"
-            for volume in items(pod.spec, "volumes")
-            if "hostPath" in volume
-        ]
+        of_node = [volume.get("name") for volume in items(pod.spec, "volumes") if "hostPath" in volume]
+        found += [f"volume {name} is a path of the node" for name in of_node]
         for container in pod.containers:
             context = mapping(container, "securityContext")
             if context.get("privileged") is True:
@@ -89,11 +85,8 @@ def servers_have_a_readiness_probe(stack: RegisteredStack) -> Iterator[tuple[Res
             continue
         for service, selector in services:
             if service.namespace == pod.owner.namespace and selects(selector, pod.labels):
-                yield (
-                    pod.owner,
-                    f"Service {service.object_name} sends it requests, and no container has a readiness probe. "
-                    "Requests fail at each start and rollout until the model is loaded",
-                )
+                cause = f"Service {service.object_name} sends it requests, and no container has a readiness probe"
+                yield pod.owner, f"{cause}. Requests fail at each start and rollout until the model is loaded"
                 break
 
 
@@ -104,33 +97,20 @@ def servers_have_a_disruption_budget(stack: RegisteredStack) -> Iterator[tuple[R
     https://kubernetes.io/docs/tasks/run-application/configure-pdb/
     """
     budgets = list(stack.of_kind("PodDisruptionBudget"))
+    scalers = [scaler.props for scaler in stack.of_kind("HorizontalPodAutoscaler")]
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS:
             continue
-        replicas, _ = replica_bounds(
-            pod.owner.props, [scaler.props for scaler in stack.of_kind("HorizontalPodAutoscaler")]
-        )
-        own = [
-            budget
-            for budget in budgets
-            if budget.namespace == pod.owner.namespace
-            and selects(mapping(budget.props, "spec", "selector", "matchLabels"), pod.labels)
-        ]
+        replicas, _ = replica_bounds(pod.owner.props, scalers)
+        beside = [budget.props for budget in budgets if budget.namespace == pod.owner.namespace]
+        own = any(selects(mapping(props, "spec", "selector", "matchLabels"), pod.labels) for props in beside)
         # A rollout of it deletes all pods first: it has a standby, or can do without any.
         recreated = value(pod.owner.props, "spec", "strategy", "type") == "Recreate"
         if replicas > 1 and not own and not recreated:
-            yield (
-                pod.owner,
-                f"it has {replicas} replicas and no disruption budget. An upgrade of its pool may evict all of them at "
-                "once",
-            )
+            cause = f"it has {replicas} replicas and no disruption budget"
+            yield pod.owner, f"{cause}. An upgrade of its pool may evict all of them at once"
     for budget in budgets:
-        max_unavailable, min_available = (
-            value(budget.props, "spec", "maxUnavailable"),
-            value(budget.props, "spec", "minAvailable"),
-        )
-        if max_unavailable in (0, "0", "0%") or min_available == "100%":
-            yield (
-                budget,
-                "it allows no disruption at all. A node upgrade waits one hour per node, then deletes the pod",
-            )
+        spec = mapping(budget.props, "spec")
+        if spec.get("maxUnavailable") in (0, "0", "0%") or spec.get("minAvailable") == "100%":
+            text = "it allows no disruption at all. A node upgrade waits one hour per node, then deletes the pod"
+            yield budget, text
