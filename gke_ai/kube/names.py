@@ -105,7 +105,7 @@ class WorkloadName:
         return self.kind in _SERVERS
 
 
-UNNAMED = WorkloadName("", "", "")
+NO_WORKLOAD = WorkloadName("", "", "")
 
 
 def owner_of(item: Object) -> Mapping[str, Any]:

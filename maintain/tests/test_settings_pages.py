@@ -1,8 +1,9 @@
-"""Each key of a configuration has a type, a default, a meaning and an example, as its page shows them."""
+"""The pages of the settings have every key of every class, each with its type, default, meaning and example."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +12,15 @@ from pydantic import Field
 from gke_ai.settings import model
 from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import section_types
+from gke_ai.settings.schema import schema
+from gke_ai.settings.secrets import SECRETS
 from maintain.pages.__main__ import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
 
+# maintain/tests/test_documentation.py compares them with what is generated.
+PAGES = {file.name: file.read_text() for file in (FOLDER / "settings").iterdir()}
+ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)
 UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB"}
 
 
@@ -33,6 +39,48 @@ def sections() -> dict[str, type[Section]]:
     return found
 
 
+def described() -> Iterator[tuple[str, str, str]]:
+    """Each class that a page describes: the page, the class and the part of the page about it."""
+    for name, text in PAGES.items():
+        for part in re.split(r"^## ", text, flags=re.M):
+            for cls in re.findall(r"In Python: `(\w+)`\.", part):
+                yield name, cls, part
+
+
+def test_every_class_of_a_configuration_is_on_a_page() -> None:
+    classes = {cls for _, cls, _ in described()}
+    assert classes == sections().keys() - {"Settings"}
+    assert set(schema()["$defs"]) <= classes
+
+
+@pytest.mark.parametrize(
+    ("page", "cls", "part"), [pytest.param(*each, id=f"{each[0]}-{each[1]}") for each in described()]
+)
+def test_table_of_a_class_has_all_its_keys(page: str, cls: str, part: str) -> None:
+    section = getattr(model, cls)
+    others = {field.alias for other in re.findall(r"In Python: `(\w+)`\.", part) for field in fields_of(other)}
+    keys = {row["key"] for row in ROWS.finditer(part)}
+    if "(#shared-keys)" in part:
+        form, (_, shared) = part.splitlines()[0], PAGES[page].split("\n## Shared keys\n")
+        rows = list(ROWS.finditer(shared.partition("\n## ")[0]))
+        keys |= {row["key"] for row in rows if not row["forms"] or form in re.findall(r"`[^`]*`", row["forms"])}
+    assert {field.alias for field in section.model_fields.values()} <= keys, page
+    assert keys <= others, page
+
+
+def fields_of(cls: str) -> list[Any]:
+    return list(getattr(model, cls).model_fields.values())
+
+
+def test_every_key_of_the_stack_is_on_the_front_page() -> None:
+    keys = re.findall(r"^\| \[?`(?:gke-ai:)(\w+)`", PAGES["README.md"], re.M)
+    assert sorted(keys) == sorted(
+        [*(str(field.alias) for field in Settings.model_fields.values()), *(secret.key for secret in SECRETS)]
+    )
+    for key in ("gcp:project", "gcp:region"):
+        assert f"`{key}`" in PAGES["README.md"]
+
+
 def test_every_key_has_a_type_a_default_a_meaning_and_an_example() -> None:
     rows = {(name, row.key): row for name, section in sections().items() for row in rows_of([section], lambda _: "#")}
     assert [key for key, row in rows.items() if not (row.type and row.default and row.meaning)] == []
@@ -40,7 +88,7 @@ def test_every_key_has_a_type_a_default_a_meaning_and_an_example() -> None:
 
 
 def test_folder_has_no_other_pages() -> None:
-    assert {file.name for file in (FOLDER / "settings").iterdir()} == pages().keys()
+    assert PAGES.keys() == pages().keys()
 
 
 def mistakes(field: Any, description: str) -> list[str]:

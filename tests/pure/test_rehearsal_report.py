@@ -160,6 +160,13 @@ def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Pa
     assert "## In the queue" in page.read_text()
 
 
+def test_the_report_has_the_section_of_a_simulated_day(tmp_path: Path) -> None:
+    page, data = tmp_path / "page.md", ROOT / "tests" / "data"
+    words = ["--from", str(data / "recorded_reports" / "change.json"), "--output", str(page), "--graph", "none"]
+    gke_ai("report", *words, "--simulation", str(data / "pictures" / "simulation.json"))
+    assert "## A simulated day\n\nWith six-and-six.yaml instead of Pulumi.prod.yaml" in page.read_text()
+
+
 def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     file.write_text("{}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from gke_ai.catalog.fabric import nvlink, rdma
 from gke_ai.catalog.fabric.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
@@ -71,10 +70,8 @@ def _fabric(machine: Machine) -> Fabric:
     return Fabric(rdma.NICS[machine.name], channels, image if channels else rdma.PLUGIN_IMAGE)
 
 
-_FABRICS: Mapping[str, Fabric] = MappingProxyType({machine.name: _fabric(machine) for machine in MACHINES.values()})
-_WITH_NICS: Mapping[str, Fabric] = MappingProxyType(
-    {str(MACHINES[name].gpu): fabric for name, fabric in _FABRICS.items() if fabric.nics}
-)
+_FABRICS: Mapping[str, Fabric] = {machine.name: _fabric(machine) for machine in MACHINES.values()}
+_WITH_NICS: Mapping[str, Fabric] = {str(MACHINES[name].gpu): fabric for name, fabric in _FABRICS.items() if fabric.nics}
 
 
 def fabric_of(machine_type: str) -> Fabric:

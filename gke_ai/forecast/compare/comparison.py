@@ -16,7 +16,7 @@ from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.reasons import REFUSED
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.result.forecast import Forecast
-from gke_ai.kube.names import UNNAMED, WorkloadName
+from gke_ai.kube.names import NO_WORKLOAD, WorkloadName
 from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.values import items
 
@@ -33,7 +33,7 @@ class Fact(NamedTuple):
 
     workload: WorkloadName
     outcome: str
-    preemptor: WorkloadName = UNNAMED
+    preemptor: WorkloadName = NO_WORKLOAD
     flavor: str = ""
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[WorkloadName
 def _line(name: WorkloadName, ours: Facts, theirs: Facts, present: set[WorkloadName], names_preemptors: bool) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
-    comparable = expected if names_preemptors else [fact._replace(preemptor=UNNAMED) for fact in expected]
+    comparable = expected if names_preemptors else [fact._replace(preemptor=NO_WORKLOAD) for fact in expected]
     missing = [fact for fact in comparable if not any(_same(fact, other) for other in seen)]
     others = [fact for fact in seen if not any(_same(other, fact) for other in comparable)]
     if not expected:

@@ -13,7 +13,7 @@ from gke_ai.forecast.outcome.clock import Clock
 from gke_ai.forecast.outcome.reasons import preemptor_of
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import End, Eviction, Start, Wait
-from gke_ai.kube.names import UNNAMED, WORKLOAD, WorkloadName, owner_of
+from gke_ai.kube.names import NO_WORKLOAD, WORKLOAD, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds
 from gke_ai.kube.values import items, mapping
 
@@ -73,7 +73,7 @@ class Queue:
             for at, version, earlier in _changes(history):
                 if not holds(version, "Evicted") or (earlier and _same_condition("Evicted", version, earlier)):
                     continue
-                reason, cause, preemptor = str(condition(version, "Evicted")["reason"]), "", UNNAMED
+                reason, cause, preemptor = str(condition(version, "Evicted")["reason"]), "", NO_WORKLOAD
                 if reason == "Preempted":
                     cause = str(condition(version, "Preempted").get("reason", ""))
                     preemptor = self._named(*preemptor_of(version))
@@ -146,7 +146,7 @@ class Queue:
         for name, history in self.workloads.values():
             if owner_of(history.last).get("uid") == owner_uid:
                 return name
-        return UNNAMED
+        return NO_WORKLOAD
 
 
 def queue(histories: Histories, clock: Clock, restored: float = 0.0) -> Queue:

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from gke_ai.forecast.result.result_file import ResultFile
 from gke_ai.kube.blocks import BlockNode
-from gke_ai.kube.names import UNNAMED, WorkloadName
+from gke_ai.kube.names import NO_WORKLOAD, WorkloadName
 
 VERSION = 2
 # A name, which is a text in the file.
@@ -35,7 +35,7 @@ class Eviction:
     priority: int
     reason: str
     cause: str = ""
-    preemptor: Name = UNNAMED
+    preemptor: Name = NO_WORKLOAD
     flavor: str = ""
     seconds: int = 0
     count: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gke_ai.forecast.compare.comparison import Fact
-from gke_ai.kube.names import UNNAMED, WorkloadName
+from gke_ai.kube.names import NO_WORKLOAD, WorkloadName
 from tests.support.rehearsal.fates import Fate
 from tests.support.rehearsal.scenario import Scenario
 
@@ -22,7 +22,7 @@ def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
 
     def named(workload: str | None) -> WorkloadName:
         namespace, _, name = (workload or "").partition("/")
-        return WorkloadName(namespace, kinds[name], name) if workload else UNNAMED
+        return WorkloadName(namespace, kinds[name], name) if workload else NO_WORKLOAD
 
     result: Counter[Fact] = Counter()
     for fate, count in fates.items():
