@@ -49,10 +49,10 @@ class ClusterChecks(Visit):
             if cluster.release_channel not in defaults:
                 raise NotCheckedError(f"GKE reports no version for channel {cluster.release_channel}")
             current = defaults[cluster.release_channel]
+            quicker = [name for name in ("regular", "rapid") if not self._lacking(wanted, defaults.get(name))]
             command = "remove the features from the configuration until a channel has the version"
-            for name in ("rapid", "regular"):
-                if not self._lacking(wanted, defaults.get(name)):
-                    command = self._config(f"--path gke-ai:cluster.releaseChannel {name}")
+            if quicker:
+                command = self._config(f"--path gke-ai:cluster.releaseChannel {quicker[0]}")
             yield from self._too_old(wanted, current, f"channel {cluster.release_channel} has version", command)
 
     def _existing_cluster(self) -> Any:
