@@ -100,9 +100,7 @@ def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: 
         (None, False, "hf_one two", "the variable HF_TOKEN contains a space"),
     ],
 )
-def test_token_that_can_not_work_is_refused(
-    stated: str | None, encrypted: bool, environment: str | None, cause: str
-) -> None:
+def test_unusable_token_is_refused(stated: str | None, encrypted: bool, environment: str | None, cause: str) -> None:
     problems = list(token_problems(stated, encrypted, environment))
     assert {problem.path for problem in problems} == {"gke-ai:hfToken"}
     assert cause in problems[0].cause

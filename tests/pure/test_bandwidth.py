@@ -42,9 +42,7 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets"
         ("a4-highgpu-8g", [line(340.0)], UNCHECKED, "no floor is published for a4-highgpu-8g"),
     ],
 )
-def test_the_largest_message_is_compared_with_the_floor_of_the_machine(
-    machine: str, lines: list[Object], state: str, why: str
-) -> None:
+def test_largest_message_is_compared_with_the_floor(machine: str, lines: list[Object], state: str, why: str) -> None:
     judged, reason = Result(machine, lines, "FasTrak").judged
     assert (judged, why in reason) == (state, True), reason
 
@@ -314,9 +312,7 @@ def test_a_log_without_figures_is_no_result(tmp_path: Path, monkeypatch: pytest.
         run(Cluster(), tmp_path, Measurement("gpus"))
 
 
-def test_a_pool_that_no_queue_leads_to_and_a_test_that_does_not_fit_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreachable_pool_and_a_too_large_test_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Stop, match="No local queue of a tenant leads to pool other"):
         run(Cluster(), tmp_path, Measurement("other"))
     with pytest.raises(Stop, match="in namespace team-b leads to pool gpus"):
@@ -376,9 +372,7 @@ def program(monkeypatch: pytest.MonkeyPatch, sums: Callable[[Tensor], None] = la
     return lambda name="program": runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"), run_name=name)
 
 
-def test_the_program_measures_each_size_without_gpus_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_measures_without_gpus_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert program(monkeypatch)()["main"]() == 0
     result = parse(capsys.readouterr().out, "g2-standard-4")
     assert [figure["bytes"] for figure in result.lines] == [2**size for size in range(20, 27)]

@@ -137,9 +137,7 @@ def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run(
     assert texts[after + 1 : after + 12] == ["16 of 16 used", "Block a", "no sub-block", *block]
 
 
-def test_a_rehearsal_draws_the_blocks_only_if_the_change_moves_pods_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rehearsal_draws_blocks_only_if_the_change_moves_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = command.Options("prod", manifests=tmp_path, picture=tmp_path / "a.svg", blocks=tmp_path / "blocks.svg")
     monkeypatch.setattr(command, "rehearse", lambda _options: replace(moved(), placed_before=(), placed_after=()))
     command.show(options)

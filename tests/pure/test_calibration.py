@@ -71,9 +71,7 @@ def calibrated(file: Path) -> Configuration:
         ({"durations": [{**DURATION, "step": "lunch"}]}, "durations[0].step: ", "'modelLoad'"),
     ],
 )
-def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
-    tmp_path: Path, content: Any, where: str, cause: str
-) -> None:
+def test_unusable_file_is_a_problem_with_path_and_remedy(tmp_path: Path, content: Any, where: str, cause: str) -> None:
     file = written(tmp_path, content)
     with pytest.raises(BadConfiguration) as bad:
         load(calibrated(file), "my-project")

@@ -130,9 +130,7 @@ def run(compute: Compute, folder: Path, call: Any = logged_in, **changes: Any) -
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
-def test_figures_of_google_are_in_the_calibration_file(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = today()
     code, file = run(compute, tmp_path)
     written = calibration.read(file)
@@ -250,9 +248,7 @@ def test_machines_that_google_does_not_serve_are_named_and_left_out(
     assert "ct5lp" not in json.dumps(compute.requests)
 
 
-def test_stack_without_gpu_machines_asks_nothing(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, file = run(compute, tmp_path, gpuPools=None, computeClasses=None, serving=None)
     assert (code, compute.requests, file.exists()) == (0, [], False)
     output = capsys.readouterr().out
@@ -260,9 +256,7 @@ def test_stack_without_gpu_machines_asks_nothing(
     assert "no calibration file was written" in output
 
 
-def test_empty_answers_are_no_figures_and_no_failure(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compute.answers |= {"PREEMPTION": (200, {"machineType": "x"}), "PRICE": (200, {"priceHistory": []})}
     compute.answers["calendarMode"] = (200, windows(NO_OFFER))
     code, file = run(compute, tmp_path)
@@ -274,9 +268,7 @@ def test_empty_answers_are_no_figures_and_no_failure(
     assert "Calendar mode cannot reserve 2 a3-highgpu-8g in us-central1 within 60 days" in output
 
 
-def test_machine_that_calendar_mode_does_not_offer_is_no_failure(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compute.answers["calendarMode"] = error(400, "Machine type is not supported in region us-central1.")
     code, file = run(compute, tmp_path)
     assert (code, calibration.read(file).windows) == (0, [])
@@ -336,9 +328,7 @@ def test_machine_that_a_place_does_not_have_stops_no_other_request(
     assert output.count("Check gcp:project, the location of the cluster and its zones") == 7
 
 
-def test_file_that_the_configuration_names_is_written(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "named.yaml"
     file.write_text(FIGURES.written())
     run(compute, tmp_path, calibration=str(file))

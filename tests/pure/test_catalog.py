@@ -210,9 +210,7 @@ def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
 
 
 @pytest.mark.parametrize(("disk_gb", "reserved_gi"), [(10, 5), (100, 41), (200, 76), (1000, 100)])
-def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted_one(
-    disk_gb: int, reserved_gi: int
-) -> None:
+def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted(disk_gb: int, reserved_gi: int) -> None:
     """Reserved: the minimum of 50 %, 6 GiB + 35 % and 100 GiB of the disk. Evicted: 10 % of the file system."""
     shape = shape_of("e2-standard-4", disk_gb=disk_gb)
     have, free = (amounts["ephemeral-storage"] for amounts in (capacity_of(shape), allocatable(shape)))
@@ -365,9 +363,7 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
         ("nvidia-h100-80gb", 8, "200", "1700Gi", ""),
     ],
 )
-def test_autopilots_maximum_is_below_the_free_resources_of_the_largest_node(
-    gpu: str, gpus: int, cpu: str, memory: str, text: str
-) -> None:
+def test_autopilots_maximum_is_below_the_largest_node(gpu: str, gpus: int, cpu: str, memory: str, text: str) -> None:
     """https://github.com/GoogleCloudPlatform/autopilot-cost-calculator/blob/main/config.ini"""
     request = (parse_quantity(cpu), parse_quantity(memory))
     assert smallest_machine(gpu, gpus, *request).gpus == gpus

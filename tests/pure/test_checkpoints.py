@@ -184,9 +184,7 @@ run.save(30, {name: lambda file, name=name: file.write(contents[name]) for name 
 """
 
 
-def test_a_process_killed_at_any_call_leaves_a_complete_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kill_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     saved(tmp_path / "counted", 10, 20)
     changes = count_changes(monkeypatch, tmp_path / "counted")
     environment = os.environ | {"PYTHONPATH": str(Path(checkpoints.__file__).parent)}
@@ -282,9 +280,7 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_fall_back(monkeypatch: pytes
     assert intact(Checkpoints(tmp_path).resume()) == 20
 
 
-def test_a_full_disk_keeps_the_old_checkpoint_and_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_full_disk_keeps_the_old_checkpoint_and_names_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = saved(tmp_path, 10, 20)
     written = 0
 

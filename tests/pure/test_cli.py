@@ -180,9 +180,7 @@ def test_the_help_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("google")
 @pytest.mark.parametrize(("run", "version"), [("nowhere", PROJECT_VERSION), ("run", "0.3.0")])
-def test_an_installed_emulator_has_the_version_of_the_command(
-    run: str, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_emulator_has_the_commands_version(run: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "INSTALLED", True)
     monkeypatch.setattr(options, "RUN", ROOT / "emulator" / run)
     monkeypatch.setattr("importlib.metadata.version", lambda _: version)
@@ -290,9 +288,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_cluster_alone_is_read_without_pulumi(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_alone_needs_no_pulumi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     gke_ai("status", "--context", "team")
     printed = capsys.readouterr().out

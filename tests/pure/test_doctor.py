@@ -281,9 +281,7 @@ LACKS = [
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=lambda lack: lack.id)
-def test_each_missing_requirement_is_the_only_finding_and_has_a_command(
-    lack: Lack, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_requirement_is_the_only_finding_with_a_command(lack: Lack, capsys: pytest.CaptureFixture[str]) -> None:
     every = recorded()
     lack.change(every)
     findings = visit(every)
@@ -549,9 +547,7 @@ def test_an_existing_cluster_must_exist_and_be_new_enough() -> None:
         (TRAINING, {"workloadIdentityConfig": {}, "addonsConfig": {}, "autopilot": {"enabled": True}}, []),
     ],
 )
-def test_an_existing_cluster_needs_the_features_for_buckets(
-    more: dict[str, Any], lacks: dict[str, Any], found: list[str]
-) -> None:
+def test_buckets_need_features_of_the_cluster(more: dict[str, Any], lacks: dict[str, Any], found: list[str]) -> None:
     body = {
         "currentMasterVersion": "1.34.1-gke.1",
         "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
@@ -583,9 +579,7 @@ def test_an_existing_cluster_needs_the_features_for_buckets(
         ("1.36.3-gke.1244000", "1.36.0-gke.1", "COS_CONTAINERD", ""),
     ],
 )
-def test_doctor_advises_of_nodes_whose_driver_mounts_no_bucket(
-    control_plane: str, nodes: str, image: str, remedy: str
-) -> None:
+def test_node_whose_driver_mounts_no_bucket_is_advice(control_plane: str, nodes: str, image: str, remedy: str) -> None:
     body = {
         "currentMasterVersion": control_plane,
         "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
@@ -726,9 +720,7 @@ def test_the_default_network_and_account_must_exist_if_none_is_configured() -> N
         ([], ["roles/container.defaultNodeServiceAccount"]),
     ],
 )
-def test_the_default_account_needs_roles_that_some_organizations_do_not_grant(
-    roles: list[str], lacking: list[str]
-) -> None:
+def test_the_default_account_needs_roles_that_some_organizations_withhold(roles: list[str], lacking: list[str]) -> None:
     every = recorded()
     stack = on_the_default_network(every)
     every[POLICY] = roles_of_nodes(*roles)
@@ -1104,9 +1096,7 @@ def test_mistakes_of_the_configuration_are_reported_first(tmp_path: Path) -> Non
         doctor.doctor_for("x", tmp_path / "none.yaml")
 
 
-def test_a_missing_configuration_names_what_exists_and_no_file_that_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_configuration_names_only_what_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Stop, match=r"There is no configuration none.yaml. Write a first one:  gke-ai init$"):
         doctor.doctor_for("x", Path("none.yaml"))

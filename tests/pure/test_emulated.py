@@ -127,9 +127,7 @@ def deploying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         other.kill()
 
 
-def test_an_up_does_not_deploy_the_configuration_of_a_second_one_which_is_refused(
-    tmp_path: Path, deploying: subprocess.Popen[str]
-) -> None:
+def test_an_up_refuses_a_second_one_and_its_configuration(tmp_path: Path, deploying: subprocess.Popen[str]) -> None:
     second = write(tmp_path / "two.yaml", size=2)
     with pytest.raises(Stop, match=r"two\.yaml is not the configuration with which another command deploys"):
         emulated.prepare("mine", second, deploying=True)
@@ -186,9 +184,7 @@ def test_a_broken_copy_is_written_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is damaged and is written again" in capsys.readouterr().err
 
 
-def test_a_broken_configuration_stops_a_deployment_and_no_other_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_configuration_stops_only_a_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
     emulated.prepare("mine", source)
     source.write_text(BROKEN)

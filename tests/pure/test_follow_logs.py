@@ -123,9 +123,7 @@ def test_a_deleted_run_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("patience", [60.0, -1.0])
-def test_a_cluster_that_does_not_answer_is_asked_again_for_a_while(
-    patience: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_cluster_is_asked_again_for_a_while(patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, [[pod("mine-0")], [pod("mine-0")], []])
     looks = iter([True, False])
 

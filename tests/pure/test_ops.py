@@ -198,9 +198,7 @@ def test_a_cut_lock_is_nobodys(content: str, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("content", ["", '{"version": 3, "checkp', "[]"])
-def test_a_damaged_state_is_named_and_restored_from_the_copy_beside_it(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_state_is_restored_from_a_copy(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / ".pulumi" / "stacks" / "gke-ai" / "dev.json"
     state.parent.mkdir(parents=True)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
@@ -286,9 +284,7 @@ class Crds:
             raise ApiException(status=404)
 
 
-def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unused_crd_of_jobset_is_deleted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     free = Crds(0, monkeypatch)
     down.delete_crd(None)  # type: ignore[arg-type]
     assert free.deleted
@@ -298,9 +294,7 @@ def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
     assert "JobSets that are not of this stack" in capsys.readouterr().out
 
 
-def test_down_deletes_runs_that_would_outlive_the_stack_in_a_namespace_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_down_deletes_runs_that_would_outlive_the_stack_in_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(kind: str, namespace: str, name: str, retained: bool = True) -> dict[str, Any]:
         metadata = {"name": name, "namespace": namespace}
         return {"type": kind, "retainOnDelete": retained, "inputs": {"metadata": metadata}}
@@ -576,9 +570,7 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("counted_after", [2, 99])
-def test_status_waits_until_kueue_has_counted_what_it_has_admitted(
-    counted_after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_waits_until_kueue_counted_what_it_admitted(counted_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or not much longer than Kueue takes."""
     admitted = {"metadata": {}, "status": {"admission": {"clusterQueue": "gpus"}}}
     ended = {"metadata": {}, "status": {**admitted["status"], "conditions": [{"type": "Finished", "status": "True"}]}}

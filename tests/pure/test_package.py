@@ -147,9 +147,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )
-def test_refusal_of_a_component_is_a_sentence_without_traceback(
-    package: Any, change: dict[str, Any], message: str
-) -> None:
+def test_component_refuses_with_a_sentence_and_no_traceback(package: Any, change: dict[str, Any], message: str) -> None:
     refused = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
     assert message in refused
     assert "Traceback" not in refused
@@ -230,9 +228,7 @@ def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, 
     assert "Only for flexStart and queuedFlexStart." in capacity["properties"]["maxRunDurationSeconds"]["description"]
 
 
-def test_every_key_of_a_section_and_every_keyword_argument_is_an_input_with_a_description(
-    schema: dict[str, Any],
-) -> None:
+def test_each_key_of_a_section_and_keyword_argument_is_an_input_with_a_description(schema: dict[str, Any]) -> None:
     for token, resource in schema["resources"].items():
         inputs = inputs_of(token.rpartition(":")[2])
         keys = {to_camel(key) for key in inputs.section.model_fields} if inputs.section else set()

@@ -234,9 +234,7 @@ def test_the_jobset_of_a_trainjob_belongs_to_its_workload() -> None:
     assert found == {"trainjob-train": ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/a/jobsets/train"]}
 
 
-def test_an_evicted_workload_without_a_controller_loses_its_pods_and_its_admission(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_evicted_workload_without_a_controller_loses_pods_and_admission(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, str, Any]] = []
     monkeypatch.setattr(evicted, "send", lambda _, method, path, **more: sent.append((method, path, more.get("body"))))
     runs = {"conditions": [{"type": kind, "status": "True", "reason": kind} for kind in ("QuotaReserved", "Admitted")]}
@@ -273,9 +271,7 @@ def manager(node: str) -> dict[str, Any]:
         ([], "deleted", "scratch"),
     ],
 )
-def test_the_managers_of_the_scratch_cluster_run_on_a_node_of_the_snapshot(
-    nodes: list[tuple[str, list[str]]], theirs: str, home: str
-) -> None:
+def test_scratch_managers_run_on_a_snapshots_node(nodes: list[tuple[str, list[str]]], theirs: str, home: str) -> None:
     items = [named(name, spec={"taints": [{"key": key} for key in taints]}) for name, taints in nodes]
     own = snapshot(objects={"Pod": [manager("scratch"), named("other", "default")], "Node": [named("scratch")]})
     adopted = adopt(snapshot(objects={"Pod": [manager(theirs), named("web", "research")], "Node": items}), own)

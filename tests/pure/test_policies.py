@@ -616,9 +616,7 @@ def test_configuration_decides_whether_a_violation_stops_a_deployment(stated: st
         ({}, None),
     ],
 )
-def test_invalid_configuration_of_the_pack_is_mandatory_and_waives_nothing(
-    stated: dict[str, Any], message: str | None
-) -> None:
+def test_invalid_configuration_is_mandatory_and_waives_nothing(stated: dict[str, Any], message: str | None) -> None:
     context = Context()
     context.read("a", stated, [])
     assert context.waivers == ()

@@ -161,9 +161,7 @@ def test_the_fates_that_this_test_reads_and_the_forecast_must_both_agree() -> No
         (WRONG, None, "differs"),
     ],
 )
-def test_only_what_two_forks_decide_differently_is_left_to_chance(
-    forecast: Outcome, again: Outcome | None, kind: str
-) -> None:
+def test_only_what_two_forks_decide_differently_is_chance(forecast: Outcome, again: Outcome | None, kind: str) -> None:
     assert judge(CASE, RIGHT, forecast, again).kind == kind
 
 

@@ -130,9 +130,7 @@ def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
     assert (clock.waiting, clock.admitted) == ({"one": {0}}, {"one": set()})
 
 
-def test_an_eviction_that_overtakes_the_admission_is_carried_out_once_the_admission_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_eviction_that_overtakes_the_admission_is_carried_out_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def item(*, evicted: bool) -> Object:
         states = {"QuotaReserved": True, "Admitted": True, "Evicted": evicted}
         return {

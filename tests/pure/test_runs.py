@@ -147,9 +147,7 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])
-def test_run_that_has_not_ended_stays(
-    state: dict[str, Any], deleted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_goes_on_stays(state: dict[str, Any], deleted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cluster(monkeypatch, [OUTPUT], JobSet=[jobset(**state)])
     with pytest.raises(Stop, match=r"The run llm/pretrain-1a2b3c has not ended \(state: Started\)"):
         runs.remove(Stack("prod"), "pretrain")

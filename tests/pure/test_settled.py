@@ -55,9 +55,7 @@ def owes(kind: str, item: Item, *children: Item, of: str = "Pod") -> bool:
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, [], False),
     ],
 )
-def test_a_job_is_owed_the_pods_that_its_spec_wants_whatever_its_status_says(
-    job: Item, statuses: list[Item], owes_pods: bool
-) -> None:
+def test_job_is_owed_the_pods_of_its_spec_whatever_its_status(job: Item, statuses: list[Item], owes_pods: bool) -> None:
     assert owes("Job", job, *pods("Job", *statuses)) == owes_pods
 
 
@@ -140,9 +138,7 @@ def test_a_job_set_that_restarts_is_owed_its_jobs() -> None:
         ("Node", {"status": {}}, False),
     ],
 )
-def test_a_cluster_is_not_settled_while_a_controller_still_has_to_act(
-    kind: str, item: Item, owes_something: bool
-) -> None:
+def test_a_cluster_is_not_settled_while_a_controller_has_to_act(kind: str, item: Item, owes_something: bool) -> None:
     metadata = {"name": "x", "namespace": "llm", **item.get("metadata", {})}
     assert bool(owed({kind: [{**item, "metadata": metadata}]}, NOW)) == owes_something
 

@@ -295,9 +295,7 @@ class TestWords:
             ),
         ],
     )
-    def test_a_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(
-        self, figures: list[Figure], said: str
-    ) -> None:
+    def test_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(self, figures: list[Figure], said: str) -> None:
         assert words.sentence(result(*figures, seeds=3)) == f"With {B} instead of {A}, {said}."
 
     def test_a_table_of_differences_compares_the_seeds_that_have_both(self) -> None:

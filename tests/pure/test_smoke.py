@@ -336,9 +336,7 @@ def test_wrong_stream_fails_with_its_text(stream: Stream, problem: str, capsys: 
     assert "Traceback" not in printed
 
 
-def test_stream_that_goes_on_too_long_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_endless_stream_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
     stream = completion(*["on"] * 10, pause=0.05)
     code, printed = run(Cluster(lambda _: (200, stream)), capsys, "vllm")
@@ -359,9 +357,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
     assert "720 characters" in printed
 
 
-def test_slow_answer_is_an_error_with_the_time_limit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_answer_names_the_time_limit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
 
     def slow(_: dict[str, Any]) -> Answer:

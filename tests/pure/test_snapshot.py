@@ -289,9 +289,7 @@ OWNER = {"kind": "Pod", "name": "o", "uid": UID}
         ("status.containerStatuses[0].name", ("status", "containerStatuses", 0, "name")),
     ],
 )
-def test_a_name_that_no_cluster_accepts_is_refused_with_its_path(
-    path: str, around: tuple[Any, ...], value: Any
-) -> None:
+def test_name_that_no_cluster_accepts_is_refused_with_its_path(path: str, around: tuple[Any, ...], value: Any) -> None:
     pod: dict[str, Any] = {
         "metadata": {**PLACE, "uid": UID, "ownerReferences": [{**OWNER}]},
         "spec": {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "i"}]},
@@ -407,9 +405,7 @@ def test_all_pages_are_read(monkeypatch: pytest.MonkeyPatch, expires: bool) -> N
     assert [pod["metadata"]["name"] for pod in pods] == ["a", "b", "c"]
 
 
-def test_a_kind_that_may_not_be_listed_is_reported_and_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forbidden_kind_is_named_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "request", Cluster().answer)
     taken = command.take("prod", None)  # type: ignore[arg-type]
     assert (taken.missing, "Node" in taken.objects, taken.objects["Job"]) == (["Node"], False, [])

@@ -243,9 +243,7 @@ def test_a_snapshot_with_every_field_is_read() -> None:
         ("Node", "metadata.namespace", "a", "is a field that a snapshot never contains"),
     ],
 )
-def test_a_snapshot_that_would_stop_a_controller_is_refused_with_the_path(
-    kind: str, path: str, value: Any, reason: str
-) -> None:
+def test_a_snapshot_that_stops_a_controller_is_refused_by_path(kind: str, path: str, value: Any, reason: str) -> None:
     document = whole()
     part = document["objects"][kind][0]
     *around, last = path.replace("[0]", ".0").split(".")

@@ -546,9 +546,7 @@ def answers(number: int, place: Answer) -> dict[str, Answer]:
         (Answer(403, {}), "its place in the queue is not known (HTTP 403)"),
     ],
 )
-def test_a_run_is_followed_by_what_changes_until_it_ends(
-    place: Answer, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_a_run_are_shown_until_it_ends(place: Answer, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter(range(9))
     now: dict[str, Answer] = {}
 

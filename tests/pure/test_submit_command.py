@@ -72,9 +72,7 @@ WRONG: list[tuple[Object, str, bool]] = [
         ("PriorityClass", {}, {"priorityClassName": "absent"}),
     ],
 )
-def test_a_manifest_whose_priority_class_is_missing_is_refused(
-    kind: str, metadata: Object, spec: Object, tmp_path: Path
-) -> None:
+def test_a_missing_priority_class_is_refused(kind: str, metadata: Object, spec: Object, tmp_path: Path) -> None:
     """Kueue creates no Workload for it, and says so only in its log."""
     item = job({"cpu": "2", "memory": "1Gi"}, **spec)
     item["metadata"]["labels"] |= metadata.get("labels", {})
@@ -91,9 +89,7 @@ def test_a_manifest_whose_priority_class_is_missing_is_refused(
 
 @pytest.mark.parametrize(("change", "message", "always"), WRONG, ids=[str(row[0]) for row in WRONG])
 @pytest.mark.parametrize("published", [True, False], ids=["published", "nothing published"])
-def test_a_wrong_run_is_refused_before_anything_is_created(
-    change: Object, message: str, always: bool, published: bool, tmp_path: Path
-) -> None:
+def test_wrong_run_creates_nothing(change: Object, message: str, always: bool, published: bool, tmp_path: Path) -> None:
     cluster = Cluster(published=published)
     stated = {**(OPTIONS if published else ON_L4), **change}
     with serve(cluster, tmp_path) as file:
@@ -166,9 +162,7 @@ def test_a_connection_that_stays_lost_leaves_none_and_the_next_command_creates_i
 
 @pytest.mark.parametrize("kind", ["options", "manifest"])
 @pytest.mark.parametrize(("end", "code"), [("2020-01-01T00:00:00Z", 3), ("2999-01-01T00:00:00Z", 0)])
-def test_the_end_of_a_reservation_is_printed_and_an_ended_one_refuses_a_run(
-    kind: str, end: str, code: int, tmp_path: Path
-) -> None:
+def test_the_end_of_a_reservation_is_printed_and_refuses_a_run(kind: str, end: str, code: int, tmp_path: Path) -> None:
     sections: Any = deepcopy(PUBLISHED.sections)
     sections["gpuPools"][0]["capacity"] = {"mode": "reservation", "reservation": "r", "until": end}
     sections["queues"]["clusterQueues"][0]["flavors"][0]["quota"]["memory"] = "8Gi"

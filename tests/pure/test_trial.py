@@ -250,9 +250,7 @@ def test_the_end_of_the_budget_interrupts_the_update(shell: Callable[[str], list
 
 
 @pytest.mark.usefixtures("handlers")
-def test_an_update_that_does_not_end_is_killed(
-    shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_update_is_killed(shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FINISH_SECONDS", 0.5)
     (step,) = shell("trap '' INT; sleep 60")
     assert step.result == OUT_OF_BUDGET

@@ -196,9 +196,7 @@ def test_a_word_of_the_command_is_never_a_file_of_the_cluster(launcher_for: Any,
         *("GKE_AI_CLUSTER", "GKE_AI_POD", "MY_VARIABLE"),
     ],
 )
-def test_a_variable_that_nobody_allowed_stops_the_container(
-    launcher_for: Any, program: LocalProgram, name: str
-) -> None:
+def test_variable_that_nobody_allowed_stops_the_container(launcher_for: Any, program: LocalProgram, name: str) -> None:
     spec = container(variables={name: "x"})
     with pytest.raises(NotStarted, match=f"--env {name}"):
         asyncio.run(launcher_for(pod(spec)).launch(spec, program))

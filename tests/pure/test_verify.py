@@ -531,9 +531,7 @@ def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are()
     assert shown(cluster.checks(measured), FAIL) == []
 
 
-def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_fails_ends_with_1_and_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, cluster = tmp_path / "calibration" / "prod.yaml", prod()
     assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 0
     assert " 0 fail, 1 not seen yet, 0 not checked." in capsys.readouterr().out

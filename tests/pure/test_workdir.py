@@ -149,9 +149,7 @@ def test_a_pod_unpacks_what_was_packed_and_the_program_runs(tmp_path: Path) -> N
         ({".gitignore": "*.log\n", ".gcloudignore": "", "x.log": ""}, [".gcloudignore", ".gitignore"]),
     ],
 )
-def test_hidden_files_and_those_of_one_file_of_patterns_stay_at_home(
-    files: Files, left_out: list[str], tmp_path: Path
-) -> None:
+def test_hidden_files_and_those_of_patterns_stay_at_home(files: Files, left_out: list[str], tmp_path: Path) -> None:
     code = pack(folder(tmp_path / "code", {**PROGRAM, **files}))
     assert {*left_out} <= {*code.left_out}
     assert [name for name in code.left_out if name not in left_out and not Path(name).name.startswith(".")] == []
@@ -338,9 +336,7 @@ def test_a_folder_of_too_many_folders_is_refused(tmp_path: Path) -> None:
     assert "largest files" not in problem
 
 
-def test_a_folder_with_too_many_names_for_its_patterns_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_of_too_many_names_for_its_patterns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workdir, "MAX_COMPARISONS", 20)
     path = folder(tmp_path / "code", {**{f"{index}.bin": "" for index in range(10)}, ".gitignore": "*.bin\n*.pt\n"})
     (problem,) = pack(path).problems
