@@ -105,6 +105,5 @@ def test_a_mistake_in_a_page_fails_the_build(pages: dict[str, str], warning: str
     for name, text in {**texts, **pages}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    status = site.build(tmp_path / "site", tmp_path / "work", root, warnings)
-    assert bool(status) == bool(warning)
+    assert bool(site.build(tmp_path / "site", tmp_path / "work", root, warnings)) == bool(warning)
     assert warning in warnings.getvalue()

@@ -158,8 +158,7 @@ def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
     new = {**NODES[1], "metadata": {**NODES[1]["metadata"], "name": "n9", "uid": "n9"}}
     lost = [Observation(-1, "Node", NODES[1], False), Observation(1, "Node", NODES[1], True)]
     run = [Observation(-1, "Pod", PODS[0], False), Observation(1, "Pod", PODS[0], True)]
-    forecast = recorded(*lost, *run, Observation(2, "Node", new, False))
-    texts = texts_of(rehearsed.picture(forecast))
+    texts = texts_of(rehearsed.picture(recorded(*lost, *run, Observation(2, "Node", new, False))))
     assert ("n1" in texts, "n9" in texts, "no node" in texts) == (True, True, False)
     assert texts[0] == "No run moves to another block."
 

@@ -272,8 +272,7 @@ def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsy
     compute.answers["calendarMode"] = error(400, "Machine type is not supported in region us-central1.")
     code, file = run(compute, tmp_path)
     assert (code, calibration.read(file).windows) == (0, [])
-    output = capsys.readouterr().out
-    assert output.count("answers 400: Machine type is not supported in region us-central1.") == 2
+    assert capsys.readouterr().out.count("answers 400: Machine type is not supported in region us-central1.") == 2
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -223,8 +223,7 @@ def test_memory_of_a_small_node_is_near_googles_example() -> None:
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
     """
-    free = allocatable(shape_of("n2-standard-4"))["memory"]
-    assert 0 <= free - 13498416 * KI <= 91.1 * MI
+    assert 0 <= allocatable(shape_of("n2-standard-4"))["memory"] - 13498416 * KI <= 91.1 * MI
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,7 @@ def test_a_failure_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.
         monkeypatch.undo()
         assert number > failing
         assert no_marker_is_wrong(directory), failing
-        resumed = intact(Checkpoints(directory).resume())
-        assert resumed in (step_saved, 30), failing
+        assert intact(Checkpoints(directory).resume()) in (step_saved, 30), failing
         # The next save works, and nothing unfinished stays.
         start(directory).save(40, content(40))
         assert intact(Checkpoints(directory).resume()) == 40
@@ -247,8 +246,7 @@ def test_a_checkpoint_under_the_name_of_another_step_is_none(tmp_path: Path) -> 
 
 
 def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
-    run = saved(tmp_path, 10, 20)
-    write_file(run.begin(30), "model", content(30)["model"])
+    write_file(saved(tmp_path, 10, 20).begin(30), "model", content(30)["model"])
     later = tmp_path / "step-00000031-000009-ffffffff"  # by a writer that started since
     later.mkdir()
     assert steps(tmp_path) == [31, 30, 20, 10]
@@ -344,8 +342,7 @@ def test_a_writer_that_is_replaced_in_mid_save_writes_no_marker(tmp_path: Path) 
 
 
 def test_a_late_marker_of_a_replaced_writer_harms_nothing(tmp_path: Path) -> None:
-    first = saved(tmp_path, 10)
-    folder = first.begin(20)
+    folder = saved(tmp_path, 10).begin(20)
     files = {name: write_file(folder, name, write) for name, write in content(20).items()}
     second = start(tmp_path)
     # Between its look for a newer writer and its marker, the first process was stopped for a while.
@@ -453,8 +450,7 @@ def test_a_run_does_not_begin_at_step_0_because_there_is_nothing_to_continue(tmp
 
 
 def test_shards_are_refused_by_another_number_of_processes(tmp_path: Path) -> None:
-    run = start(tmp_path)
-    checkpoint = run.save(10, content(10), world_size=2)
+    checkpoint = start(tmp_path).save(10, content(10), world_size=2)
     read_marker(checkpoint.folder).require_world_size(2)
     with pytest.raises(CheckpointError, match="has the shards of 2 processes, and 4 are running"):
         read_marker(checkpoint.folder).require_world_size(4)

@@ -42,8 +42,7 @@ SECONDS, BYTES = 5, 50 * 2**20
 
 # ---------------------------------------------------------------------------------------------------- bounded
 def manager_configuration(file: Path) -> None:
-    answer = Answer(200, {"data": {kueue.KEY: file.read_text()}})
-    assert kueue.configuration(answer) is None
+    assert kueue.configuration(Answer(200, {"data": {kueue.KEY: file.read_text()}})) is None
     raise Stop(f"{file} is left out")
 
 

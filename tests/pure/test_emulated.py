@@ -68,8 +68,7 @@ def test_source_is_never_written_to(tmp_path: Path) -> None:
 
 
 def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    stack = emulated.prepare("mine", source)
+    stack = emulated.prepare("mine", write(tmp_path / "mine.yaml", size=1))
     assert stack.config_file
     content = yaml.safe_load(stack.config_file.read_text())
     content["encryptionsalt"] = "v1:salt"

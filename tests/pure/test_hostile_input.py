@@ -158,8 +158,7 @@ def snapshot() -> Any:
     whole = json.loads(synthetic(4, teams=2).to_json())
     (job, *_), (workload, *_) = whole["objects"]["Job"], whole["objects"]["Workload"]
     metadata = {"name": "s", "namespace": "team-0", "uid": "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"}
-    template = {"spec": copy.deepcopy(job["spec"])}
-    jobs = [{"name": "workers", "replicas": 1, "template": template}]
+    jobs = [{"name": "workers", "replicas": 1, "template": {"spec": copy.deepcopy(job["spec"])}}]
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": metadata["uid"]}
     owned = {**copy.deepcopy(job), "metadata": {**metadata, "name": "s-workers-0", "ownerReferences": [owner]}}
     del owned["metadata"]["uid"]
@@ -190,8 +189,7 @@ def restored(text: str) -> str:
         taken = read(text)
     except InvalidSnapshot as refused:
         return str(refused)
-    moved = taken.at(NOW)
-    whole = plan(moved, {})
+    whole = plan(taken.at(NOW), {})
     hash_names(taken, [], b"k" * 32)
     assert len(whole.to_json()) < 200 * 2**20
     return ""
@@ -310,8 +308,7 @@ def test_no_text_ends_a_cell_of_a_table(form: Callable[[str], str], value: str) 
     assert "\n" not in row
     assert "\r" not in row
     # As GitHub divides a row: a backslash and the punctuation after it are one, and a bar is not.
-    cells = re.sub(r"\\[!-/:-@\[-`{-~]", "", row).split("|")
-    assert len(cells) == 4, row
+    assert len(re.sub(r"\\[!-/:-@\[-`{-~]", "", row).split("|")) == 4, row
     assert "\x1b" not in row
 
 

@@ -112,8 +112,7 @@ def test_a_change_that_also_moves_kueue_names_the_versions_of_cluster_and_stack(
 ) -> None:
     (tmp_path / "changed").mkdir()
     base = configuration(tmp_path, {"flavors": [], **before})
-    config = configuration(tmp_path / "changed", {"flavors": [], **after})
-    notes = [*release.moves(base, config, running)]
+    notes = [*release.moves(base, configuration(tmp_path / "changed", {"flavors": [], **after}), running)]
     assert len(notes) == bool(moves)
     assert all(f"also moves Kueue {moves}: the stack installs 0.19.2 unless" in note for note in notes)
 

@@ -81,8 +81,7 @@ def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
 
 def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
     for token, component in schema["resources"].items():
-        text = component["description"]
-        assert not [line for line in text.splitlines() if line.startswith("    ")], token
+        assert not [line for line in component["description"].splitlines() if line.startswith("    ")], token
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:

@@ -187,8 +187,7 @@ def test_the_scratch_cluster_has_the_settings_of_the_snapshot() -> None:
     stated = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}, "featureGates": {"X": True}}
     assert overlaid(DEFAULT, stated) == {"apiVersion": DEFAULT["apiVersion"], "webhook": {"port": 9443}, **stated}
     assert overlaid(DEFAULT, None) == DEFAULT
-    former = overlaid(DEFAULT, {"fairSharing": {"enable": True}})
-    assert former["apiVersion"] == "config.kueue.x-k8s.io/v1beta1"
+    assert overlaid(DEFAULT, {"fairSharing": {"enable": True}})["apiVersion"] == "config.kueue.x-k8s.io/v1beta1"
 
 
 def test_jobset_is_installed_if_the_cluster_has_it() -> None:

@@ -45,8 +45,7 @@ def container(**more: Any) -> dict[str, Any]:
 
 def asking(**resources: str) -> dict[str, Any]:
     """A container with these additional requests."""
-    base = container()["resources"]["limits"]
-    return container(resources={"limits": {**base, **resources}})
+    return container(resources={"limits": {**container()["resources"]["limits"], **resources}})
 
 
 def gpus(count: str = "2") -> dict[str, Any]:
@@ -123,8 +122,7 @@ def bucket(protect: bool = True, **more: Any) -> Resource:
 
 
 def service(**more: Any) -> Resource:
-    annotations = more.pop("annotations", {})
-    return k8s("Service", "gemma", annotations=annotations, spec={"selector": SELECTED, **more})
+    return k8s("Service", "gemma", annotations=more.pop("annotations", {}), spec={"selector": SELECTED, **more})
 
 
 def budget(selector: Mapping[str, str] = SELECTED, **more: Any) -> Resource:

@@ -238,8 +238,7 @@ def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) ->
 
 
 def test_a_change_without_effect_so_far_says_that_the_cluster_had_not_settled() -> None:
-    unsettled = replace(STEADY, settled=False)
-    assert sentence(unsettled) == f"{NOTHING} The cluster had not settled after 10 minutes."
+    assert sentence(replace(STEADY, settled=False)) == f"{NOTHING} The cluster had not settled after 10 minutes."
 
 
 # ------------------------------------------------------------------------------------------ events that belong together

@@ -48,8 +48,7 @@ def test_waiting_of_the_reference_approaches_erlangs_formula() -> None:
 
 def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
     low = run(0, 1000, priority="low", checkpoint=300)
-    high = run(700, 50, priority="high")
-    replay, _ = replayed([low, high], 1, low=1, high=2)
+    replay, _ = replayed([low, run(700, 50, priority="high")], 1, low=1, high=2)
     evicted, preemptor = replay.runs
     assert preemptor.spans == [(700, 750)]
     # It had 600 of its 1000 seconds in a checkpoint, so 400 are left.

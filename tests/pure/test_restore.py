@@ -200,8 +200,7 @@ def test_the_pods_of_a_stateful_set_keep_their_owner_and_are_not_rolled_out() ->
     assert restored["metadata"]["labels"]["controller-revision-hash"] == "web-scratch"
     assert restored["spec"]["containers"][0]["image"] == "web:1"
     assert "updateStrategy" not in put(planned, "StatefulSet", "web")["spec"]
-    unknown = plan(taken, {})
-    assert put(unknown, "StatefulSet", "web")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert put(plan(taken, {}), "StatefulSet", "web")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -263,8 +263,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("emulator")
 def test_the_copy_of_the_emulator_has_the_files_and_outlives_them(tmp_path: Path) -> None:
     source = in_files(tmp_path / "team" / "mine.yaml", good())
-    stack = emulated.prepare("mine", source, deploying=True)
-    assert read_sections(stack.file)[f"{PREFIX}serving"] == SERVERS
+    assert read_sections(emulated.prepare("mine", source, deploying=True).file)[f"{PREFIX}serving"] == SERVERS
     in_files(tmp_path / "other" / "mine.yaml", {**good(), "serving": []})
     emulated.prepare("other", tmp_path / "other" / "mine.yaml")
     (tmp_path / "team" / "serving.yaml").write_text("[")

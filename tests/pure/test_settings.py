@@ -92,23 +92,19 @@ def test_namespaces_come_once_in_order_of_use() -> None:
 
 
 def test_selector_is_the_gpu_type_alone_where_one_pool_has_it() -> None:
-    settings = loaded(good())
-    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert loaded(good()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_selector_names_the_pool_where_two_have_the_gpu_type() -> None:
-    settings = loaded(with_second_pool())
-    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
+    assert loaded(with_second_pool()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
 
 
 def test_selector_on_autopilot_is_the_accelerator() -> None:
-    settings = loaded(on_autopilot())
-    assert settings.placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert loaded(on_autopilot()).placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_flavor_labels_distinguish_its_pools_from_others() -> None:
-    settings = loaded(with_second_pool())
-    by_name = {pool.section.name: pool for pool in settings.node_pools}
+    by_name = {pool.section.name: pool for pool in loaded(with_second_pool()).node_pools}
     flavors = [Flavor(name="any"), Flavor(name="one", pools=["l4-big"]), Flavor(name="two", pools=["l4", "l4-big"])]
     labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
     assert labels[0] == {}
@@ -117,8 +113,7 @@ def test_flavor_labels_distinguish_its_pools_from_others() -> None:
 
 
 def test_stated_quota_is_kept_in_its_words_and_order() -> None:
-    settings = loaded(on_autopilot())
-    quota = settings.cluster_queues[0].quotas[0].texts
+    quota = loaded(on_autopilot()).cluster_queues[0].quotas[0].texts
     assert list(quota.items()) == [
         ("cpu", "72"),
         ("memory", "288Gi"),
@@ -150,8 +145,7 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
     values = good()
     values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
     del values["gpuPools"][0]["zones"]
-    settings = loaded(values)
-    assert settings.node_pools[0].zones == ("us-central1-f",)
+    assert loaded(values).node_pools[0].zones == ("us-central1-f",)
 
 
 def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
@@ -166,8 +160,7 @@ def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() 
         {"name": "other", "flavors": [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]}
     )
     values["queues"]["localQueues"].insert(0, {"name": "lq", "namespace": "team-a", "clusterQueue": "other"})
-    settings = loaded(values)
-    queue = settings.servers[0].queue
+    queue = loaded(values).servers[0].queue
     assert queue is not None
     assert queue.section.name == "gpus"
 

@@ -84,8 +84,7 @@ def test_a_rollout_is_owed_its_new_pods_until_their_creation_fails() -> None:
     assert owed(present, NOW) == ["Deployment llm/x"]
     assert owed(present, NOW, {named("llm/deployment/x")}) == []
     assert owed({**present, "Pod": pods("Deployment", RUNS, RUNS, GATE)}, NOW) == [], "the surge replica waits"
-    paused = {**item, "spec": {"replicas": 2, "paused": True}}
-    assert owed({**present, "Deployment": [paused]}, NOW) == []
+    assert owed({**present, "Deployment": [{**item, "spec": {"replicas": 2, "paused": True}}]}, NOW) == []
 
 
 def test_a_stateful_set_replaces_pods_of_an_earlier_revision_unless_one_is_not_ready() -> None:

@@ -203,8 +203,7 @@ class TestFigures:
         assert bin_seconds(hours) == seconds
 
     def test_the_file_has_every_run_of_each_day(self, queues: Queues) -> None:
-        runs = [ran(0, 0, [(10, 70)])]
-        side = Side(A, queues, [day(queues, runs)])
+        side = Side(A, queues, [day(queues, [ran(0, 0, [(10, 70)])])])
         text = simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
         (entry,) = json.loads(text)["days"]
         assert (entry["configuration"], entry["seed"], entry["runs"][0]["ran"]) == (A, 1, [[10, 70]])
@@ -404,8 +403,7 @@ class TestPicture:
         found = result(figure("wait_p90", (60,)))
         idle = Track("idle", "GPUs", 4, (0.0, 0.0), (0.0, 0.0), (0, 0))
         side = replace(found.configurations[0], tracks=(*found.configurations[0].tracks, idle))
-        picture = simulation_picture.drawn(replace(found, configurations=(side,)))
-        assert "1 more cluster queue" in picture
+        assert "1 more cluster queue" in simulation_picture.drawn(replace(found, configurations=(side,)))
 
     def test_names_of_other_people_stay_text(self) -> None:
         picture = simulation_picture.drawn(hostile())
@@ -449,8 +447,7 @@ class TestReport:
     )
     def test_a_file_whose_parts_do_not_agree_is_refused(self, tmp_path: Path, change: dict[str, object]) -> None:
         file = tmp_path / "out.json"
-        content = json.loads(result(figure("wait_p90", (60,))).written())
-        file.write_text(json.dumps({**content, **change}))
+        file.write_text(json.dumps({**json.loads(result(figure("wait_p90", (60,))).written()), **change}))
         with pytest.raises(Stop, match="gke-ai simulate --json"):
             read(file)
 

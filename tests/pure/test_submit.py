@@ -375,8 +375,7 @@ def test_a_manifest_with_empty_fields_is_marked(tmp_path: Path) -> None:
     item = {**job(GOOD), "metadata": {"name": "mine", "labels": None, "annotations": None}}
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(item))
-    manifest = read_manifest(file)
-    (run,) = manifest.inside("team-a")
+    (run,) = read_manifest(file).inside("team-a")
     assert SUBMITTED in marked(run)["metadata"]["annotations"]
     assert [*notes_of(run)]
 

@@ -153,8 +153,7 @@ def test_a_connection_that_stays_lost_leaves_none_and_the_next_command_creates_i
     cluster = Cluster(["before"] * 4, published=False)
     with serve(cluster, tmp_path) as file:
         arguments = requests(kind, tmp_path)
-        lost = submit(file, *arguments)
-        assert "submit it again, and it is created only if it does not" in str(lost.exception)
+        assert "submit it again, and it is created only if it does not" in str(submit(file, *arguments).exception)
         assert cluster.created == []
         assert submit(file, *arguments).exit_code == 0
     assert len(cluster.created) == KINDS[kind]

@@ -226,8 +226,7 @@ def test_arguments_need_the_users_permission(launcher_for: Any, program: LocalPr
 # ---------------------------------------------------------------------------------------------------------- model cache
 def download() -> Object:
     """The pod of a Job that fills a bucket, as the product creates it."""
-    token = TokenSecret(name="hf", key="token")
-    spec = download_pod(Download("b", "google/gemma", "main", token, 60), "program")
+    spec = download_pod(Download("b", "google/gemma", "main", TokenSecret(name="hf", key="token"), 60), "program")
     metadata = {"namespace": MODEL_CACHE, "name": "p", "uid": "u", "annotations": {"gke-gcsfuse/volumes": "true"}}
     return {"metadata": metadata, "spec": spec, "status": {}}
 

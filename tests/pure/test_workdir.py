@@ -108,8 +108,7 @@ def test_the_container_that_unpacks_claims_no_nics(tmp_path: Path) -> None:
     code = pack(folder(tmp_path / "code", PROGRAM))
     (run,) = objects(None)
     spec_of(run)["containers"][0]["resources"]["claims"] = [{"name": "nics"}]
-    spec = spec_of(code.inside([run])[-1])
-    assert spec["initContainers"][0]["resources"].keys() == {"requests", "limits"}
+    assert spec_of(code.inside([run])[-1])["initContainers"][0]["resources"].keys() == {"requests", "limits"}
 
 
 def test_a_pod_unpacks_what_was_packed_and_the_program_runs(tmp_path: Path) -> None:
