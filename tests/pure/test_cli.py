@@ -311,14 +311,10 @@ def test_the_doctor_of_a_cluster_names_what_it_lacks(capsys: pytest.CaptureFixtu
     assert gke_ai("doctor", "--context", "team") == 1
     printed = capsys.readouterr().out
     for text in (
-        "you may not list nodes of all namespaces",
-        "gke-ai snapshot --role | kubectl --context team apply",
-        "it serves v1alpha1, and not v1beta2, which gke-ai reads",
-        "JobSet (advice)",
-        "the node has accelerators and offers none",
-        "kubectl --context team get pods -n kube-system",
-        "pods there wait for their buckets forever",
-        "2 missing",
+        *("you may not list nodes of all namespaces", "gke-ai snapshot --role | kubectl --context team apply"),
+        *("it serves v1alpha1, and not v1beta2, which gke-ai reads", "JobSet (advice)"),
+        *("the node has accelerators and offers none", "kubectl --context team get pods -n kube-system"),
+        *("pods there wait for their buckets forever", "2 missing"),
     ):
         assert text in " ".join(printed.split()), text
 

@@ -56,16 +56,8 @@ HOSTILE: list[Any] = [
         "a" * 70_000,
     ),
     *(
-        "$(id)",
-        "`id`",
-        "; rm -rf /",
-        "${HOME}",
-        "{{ .Values }}",
-        "{project}",
-        "%s%n",
-        "<script>",
-        "](javascript:x)",
-        "=1+1",
+        *("$(id)", "`id`", "; rm -rf /", "${HOME}", "{{ .Values }}", "{project}"),
+        *("%s%n", "<script>", "](javascript:x)", "=1+1"),
     ),
     *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "2026-99-99T99:99:99Z", "2026-11-23T10:00:00Z", "1e999", "NaN"),
     *(0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**300, 1e308, -0.0, float("nan"), float("inf"), True, False, None),
@@ -126,15 +118,8 @@ def touches_nothing() -> Iterator[None]:
 
 WATCHED: list[list[str]] = []
 CHANGES = (
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.mkdir",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-    "os.truncate",
-    "shutil.",
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link"),
+    *("os.symlink", "os.chmod", "os.truncate", "shutil."),
 )
 
 

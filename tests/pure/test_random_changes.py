@@ -31,21 +31,9 @@ def test_the_seeds_have_different_changes_of_every_kind() -> None:
     assert len({(repr(case.scenario.queues["clusterQueues"]), case.text) for case in cases}) == SEEDS
     assert all(case.scenario != case.changed for case in cases)
     kinds = (
-        "quota",
-        "borrowingLimit",
-        "lendingLimit",
-        "withinClusterQueue",
-        "reclaimWithinCohort",
-        "FIFO",
-        "priority class",
-        "change their order",
-        "the cohort",
-        "new run",
-        "new server",
-        "is removed",
-        "replicas become",
-        "GPUs become",
-        "pool",
+        *("quota", "borrowingLimit", "lendingLimit", "withinClusterQueue", "reclaimWithinCohort"),
+        *("FIFO", "priority class", "change their order", "the cohort", "new run", "new server"),
+        *("is removed", "replicas become", "GPUs become", "pool"),
     )
     assert [kind for kind in kinds if not any(kind in case.text for case in cases)] == []
 

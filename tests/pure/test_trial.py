@@ -150,14 +150,10 @@ def test_the_file_has_versions_times_results_and_costs() -> None:
     text = outcome().written()
     assert text.startswith("# Trial of mixed-training-inference on Google Cloud\n")
     for line in (
-        "- Result: done. Everything is deleted.",
-        "- Time: 2 min 00 s of 40 min 00 s",
-        "- Cost: at most 1.00 of 20 EUR, computed from 30 EUR per hour for all machines at their maximum",
-        "| gke-ai | 0.4.0 |",
-        "| up | done | 1 min 00 s |  |",
-        "| allocatable | pass | 3 |",
-        "| node-ready | 92 s | 95 s | 2 |",
-        "| default/tgi | TGI | 8 | 0 | 0.20 s | 0.31 s |",
+        *("- Result: done. Everything is deleted.", "- Time: 2 min 00 s of 40 min 00 s"),
+        *("- Cost: at most 1.00 of 20 EUR, computed from 30 EUR per hour for all machines at their maximum",),
+        *("| gke-ai | 0.4.0 |", "| up | done | 1 min 00 s |  |", "| allocatable | pass | 3 |"),
+        *("| node-ready | 92 s | 95 s | 2 |", "| default/tgi | TGI | 8 | 0 | 0.20 s | 0.31 s |"),
     ):
         assert line in text.splitlines()
 
