@@ -28,7 +28,7 @@ from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.facts import advice, capacity
 from gke_ai.settings import calibration
-from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
+from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
@@ -351,44 +351,14 @@ def test_missing_credentials_stop_the_command(compute: Compute, tmp_path: Path) 
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
-DAY = datetime.date(2026, 11, 20)
-FIGURES = Calibration(
-    spot=[
-        SpotHistory(
-            machine_type="g2-standard-24",
-            zone="us-central1-a",
-            rate=0.081,
-            max_rate=0.31,
-            days=30,
-            until=DAY,
-            asked_on=DAY,
-        )
-    ],
-    spot_prices=[
-        SpotPrice(
-            machine_type="g2-standard-24",
-            region="us-central1",
-            currency="USD",
-            per_hour=Decimal("0.47872"),
-            since=datetime.date(2026, 10, 1),
-            lowest=Decimal("0.4"),
-            highest=Decimal("0.6"),
-            asked_on=DAY,
-        )
-    ],
-    windows=[
-        CalendarWindow(
-            machine_type="a3-highgpu-8g",
-            region="us-central1",
-            nodes=2,
-            days=60,
-            zone="us-central1-a",
-            start=datetime.date(2026, 12, 1),
-            end=datetime.date(2026, 12, 8),
-            asked_on=DAY,
-        )
-    ],
-)
+DAY = "2026-11-20"
+SPOT = {"machineType": "g2-standard-24", "zone": "us-central1-a", "rate": 0.081, "maxRate": 0.31, "days": 30}
+PRICE = {"machineType": "g2-standard-24", "region": "us-central1", "currency": "USD", "perHour": "0.47872"}
+PRICE |= {"since": "2026-10-01", "lowest": "0.4", "highest": "0.6"}
+WINDOW = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60, "zone": "us-central1-a"}
+WINDOW |= {"start": "2026-12-01", "end": "2026-12-08"}
+ENTRIES: dict[str, dict[str, Any]] = {"spot": {**SPOT, "until": DAY}, "spotPrices": PRICE, "windows": WINDOW}
+FIGURES = Calibration.model_validate({key: [{**entry, "askedOn": DAY}] for key, entry in ENTRIES.items()})
 
 
 def test_remarks_name_the_place_the_date_and_google() -> None:

@@ -36,6 +36,7 @@ from gke_ai.settings import BadConfiguration, load
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_configuration
 from tests.support import repository
+from tests.support.mistakes import places
 from tests.support.snapshots import synthetic
 
 QUICK, LONG = range(150), range(150, 5_000)
@@ -64,15 +65,6 @@ HOSTILE: list[Any] = [
     *([], {}, [[]], [{}], [None], {"": ""}, {"name": None}, {"*": 1}, ["x"] * 2000, {str(n): n for n in range(2000)}),
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "kube-system"}},
 ]
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yields the path of every value of a document, without its root."""
-    if path:
-        yield path
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, part in parts:
-        yield from places(part, (*path, step))
 
 
 def mutated(document: Any, seed: int) -> Any:

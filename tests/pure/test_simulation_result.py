@@ -69,30 +69,25 @@ class TestSpread:
         assert found.half == pytest.approx(1.963, abs=0.001)
         assert found.exceeds
 
-    def test_seeds_that_vary_more_than_the_difference_hide_it(self) -> None:
-        found = difference([10, 20, 30], [40, 10, 35])
+    @pytest.mark.parametrize(
+        ("before", "after", "exceeds"),
+        [
+            ([10, 20, 30], [40, 10, 35], False),  # the seeds vary more than the difference
+            ([10, 2000, 300], [11, 2001.1, 300.9], True),  # pairs show what is small beside the spread of the seeds
+            ([10], [20], None),  # one seed cannot show it
+            ([1, 2], [1, 2], False),
+        ],
+    )
+    def test_a_difference_is_compared_with_the_spread_of_the_seeds(
+        self, before: list[float | None], after: list[float | None], exceeds: bool | None
+    ) -> None:
+        found = difference(before, after)
         assert found is not None
-        assert found.exceeds is False
-
-    def test_pairs_show_a_difference_that_is_small_beside_the_spread_of_the_seeds(self) -> None:
-        found = difference([10, 2000, 300], [11, 2001.1, 300.9])
-        assert found is not None
-        assert found.exceeds
-
-    def test_one_seed_cannot_show_it(self) -> None:
-        found = difference([10], [20])
-        assert found == Difference(10, None)
-        assert found is not None
-        assert found.exceeds is None
+        assert (found.exceeds, found.is_zero, found.half is None) == (exceeds, before == after, len(before) == 1)
 
     def test_a_seed_without_a_value_is_no_pair(self) -> None:
         assert difference([None, 1, 2], [5, None, 3]) == Difference(1, None)
         assert difference([None], [1]) is None
-
-    def test_equal_values_do_not_differ(self) -> None:
-        found = difference([1, 2], [1, 2])
-        assert found is not None
-        assert (found.is_zero, found.exceeds) == (True, False)
 
 
 @pytest.fixture(scope="module")
