@@ -52,15 +52,8 @@ def test_a_floor_has_its_source() -> None:
 
 
 def test_figures_are_read_between_the_lines_of_nccl() -> None:
-    text = "\n".join(
-        [
-            "node:1:2 [0] NCCL INFO Using network gIB",
-            '{"not": "a figure"}',
-            "{broken",
-            json.dumps(line(1.0, bytes=2**20)),
-            json.dumps(line()),
-        ]
-    )
+    figures = [json.dumps(line(1.0, bytes=2**20)), json.dumps(line())]
+    text = "\n".join(["node:1:2 [0] NCCL INFO Using network gIB", '{"not": "a figure"}', "{broken", *figures])
     result = parse(text, "a4-highgpu-8g")
     assert (len(result.lines), result.network, result.last["bytes"]) == (2, "gIB", 2**34)
     assert result.what == "NCCL over the network between 2 nodes (gIB), 16 GPUs (NVIDIA H100)"
@@ -113,11 +106,7 @@ LATE = '{"error": "DistNetworkError: The client socket has timed out after 60000
 @pytest.mark.parametrize(
     ("log", "reason", "step"),
     [
-        (
-            HIDDEN,
-            "before the first figure:\n  - RuntimeError: PyTorch sees 1 of 2 GPUs (on vm)",
-            "GPUs of the nodes work",
-        ),
+        (HIDDEN, "before the first figure:\n  - RuntimeError: PyTorch sees 1 of 2 GPUs", "GPUs of the nodes work"),
         (NONE, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
         (NONE * 2, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
         (NO_PLUGIN, "Last error: Failed to initialize any NET plugin (on vm)", "have NCCL's plug-in"),
@@ -226,12 +215,7 @@ def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("end", "test", "fault", "message"),
     [
-        (
-            "",
-            Measurement("gpus", minutes=0),
-            None,
-            "had no result within 0 min, and is deleted. Queue lq: Kueue has not seen",
-        ),
+        ("", Measurement("gpus", minutes=0), None, "had no result within 0 min, and is deleted. Queue lq: Kueue has"),
         ("", Measurement("gpus"), KeyboardInterrupt, "was interrupted, and is deleted"),
         ("Failed", Measurement("gpus"), None, "The test failed, and is deleted. The end of its log"),
     ],

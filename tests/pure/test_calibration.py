@@ -28,15 +28,8 @@ NODE: dict[str, Any] = {
     "measuredOn": "2026-11-21",
     "gkeVersion": "v1.34.1-gke.1829001",
 }
-DURATION = {
-    "step": "modelLoad",
-    "of": "llm/gemma",
-    "seconds": 200,
-    "maxSeconds": 240,
-    "count": 2,
-    "measuredOn": "2026-11-21",
-    "gkeVersion": "v1.34.1-gke.1829001",
-}
+DURATION = {"step": "modelLoad", "of": "llm/gemma", "seconds": 200, "maxSeconds": 240, "count": 2}
+DURATION |= {"measuredOn": "2026-11-21", "gkeVersion": "v1.34.1-gke.1829001"}
 L4 = NodeShape("l4", "g2-standard-24", "nvidia-l4", 2, "default", "onDemand", "us-central1-a", 100, {}, True)
 
 

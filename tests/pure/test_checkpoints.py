@@ -383,11 +383,6 @@ def test_a_writer_does_not_remove_one_that_starts_meanwhile(monkeypatch: pytest.
         run.save(10, content(10))
 
 
-def test_only_the_writer_saves(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="Only process 0"):
-        Checkpoints(tmp_path).save(10, content(10))
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_removing_old_checkpoints_never_removes_the_newest_complete_one(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
@@ -427,11 +422,6 @@ def test_a_damaged_checkpoint_counts_as_none_and_is_removed_in_its_turn(tmp_path
     assert steps(tmp_path) == [60, 50]
 
 
-def test_at_least_one_checkpoint_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="CHECKPOINT_KEEP is 0"):
-        Checkpoints(tmp_path, keep=0)
-
-
 def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> None:
     saved(tmp_path / "old", 10, 20)
     before = sorted(tmp_path.rglob("*"))
@@ -444,9 +434,20 @@ def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> 
     assert before == sorted(path for path in tmp_path.rglob("*") if "new" not in path.parts)
 
 
-def test_a_run_does_not_begin_at_step_0_because_there_is_nothing_to_continue(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="The run would begin at step 0"):
-        Checkpoints(tmp_path / "new", resume_from=tmp_path / "mistyped").resume()
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: Checkpoints(path).save(10, content(10)), "Only process 0"),
+        (lambda path: Checkpoints(path, keep=0), "CHECKPOINT_KEEP is 0"),
+        (lambda path: Checkpoints(path, resume_from=path / "mistyped").resume(), "The run would begin at step 0"),
+    ],
+    ids=["saved by another process", "none is kept", "nothing to continue"],
+)
+def test_a_run_without_a_writer_a_checkpoint_to_keep_or_one_to_continue_is_refused(
+    call: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        call(tmp_path)
 
 
 def test_shards_are_refused_by_another_number_of_processes(tmp_path: Path) -> None:

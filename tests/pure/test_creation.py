@@ -165,10 +165,7 @@ def test_quota_that_never_fits_a_whole_run_is_named(hard: Object, found: str, mo
     ("answer", "found"),
     [
         (Answer(404), "namespace a has no Secret s, without which the pods do not start. Create it"),
-        (
-            Answer(200, {"data": {"other": "eA=="}}),
-            "Secret s has no key k, without which the pods do not start. Add it",
-        ),
+        (Answer(200, {"data": {"other": "eA=="}}), "Secret s has no key k, without which the pods do not start."),
         (Answer(200, {"data": {"k": "eA=="}}), ""),
         (Answer(200, {"data": None}), "Secret s has no key k"),
         (Answer(403), ""),

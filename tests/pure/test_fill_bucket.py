@@ -134,9 +134,7 @@ def test_missing_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub
     hub.requests.clear()
     fill(folder, hub)
     assert is_complete(folder)
-    assert [request.path for request in hub.requests if "/resolve/" in request.path] == [
-        f"/{MODEL}/resolve/{COMMIT}/{SHARD}"
-    ]
+    assert [sent.path for sent in hub.requests if "/resolve/" in sent.path] == [f"/{MODEL}/resolve/{COMMIT}/{SHARD}"]
 
 
 def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
@@ -155,12 +153,7 @@ def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) ->
 
 def test_copies_of_the_weights_in_folders_are_skipped() -> None:
     """As in openai/gpt-oss-120b, whose `original` has the same 65 GB again."""
-    names = (
-        "config.json",
-        "model-00000-of-00001.safetensors",
-        "original/model--00001.safetensors",
-        "original/config.json",
-    )
+    names = ("config.json", "model-00000-of-00001.safetensors", "original/model-1.safetensors", "original/config.json")
     files = [ModelFile(name, 10, "git", "0") for name in names]
     assert [file.name for file in needed(files)] == [names[0], names[1], names[3]]
 

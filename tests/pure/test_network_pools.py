@@ -206,10 +206,7 @@ def test_a_refusal_stops_before_the_update(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("events", "says"),
-    [
-        (FIRST, "`gke-ai up` first runs:\n  gcloud container clusters resize c"),
-        (LAST, "If it then waits for this pool"),
-    ],
+    [(FIRST, "`gke-ai up` first runs:\n  gcloud container clusters resize c"), (LAST, "If it then waits")],
 )
 def test_a_preview_names_the_commands(
     events: list[Object], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -31,7 +31,7 @@ from gke_ai.workspace.stack import Stack
 from tests.support.local_server import listening
 
 URN = "urn:pulumi:dev::gke-ai::"
-OF_P = "projects/p/locations/l/clusters/c"
+ACCOUNT, OF_P = "gcp:serviceaccount/account:Account", "projects/p/locations/l/clusters/c"
 
 
 def pending(kind: str, name: str, inputs: dict[str, Any], operation: str = "creating") -> dict[str, Any]:
@@ -51,19 +51,11 @@ def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
     [
         (CLUSTER, {"name": "c", "location": "us-central1"}, "projects/acme/locations/us-central1/clusters/c"),
         (NODE_POOL, {"name": "n", "cluster": OF_P}, f"{OF_P}/nodePools/n"),
-        (
-            NODE_POOL,
-            {"name": "n", "cluster": "c", "location": "l", "project": "other"},
-            "projects/other/locations/l/clusters/c/nodePools/n",
-        ),
+        (NODE_POOL, {"name": "n", "cluster": "c", "location": "l", "project": "p"}, f"{OF_P}/nodePools/n"),
         ("gcp:storage/bucket:Bucket", {"name": "models"}, "models"),
         ("kubernetes:batch/v1:Job", {"metadata": {"name": "job", "namespace": "llm"}}, "llm/job"),
         ("kubernetes:core/v1:Namespace", {"metadata": {"name": "llm"}}, "llm"),
-        (
-            "gcp:serviceaccount/account:Account",
-            {"accountId": "frontend", "project": "p"},
-            "projects/p/serviceAccounts/frontend@p.iam.gserviceaccount.com",
-        ),
+        (ACCOUNT, {"accountId": "a", "project": "p"}, "projects/p/serviceAccounts/a@p.iam.gserviceaccount.com"),
     ],
 )
 def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs: dict[str, Any], identity: str) -> None:
@@ -228,7 +220,7 @@ def test_down_names_the_key_that_protects() -> None:
 )
 def test_only_a_jobset_of_the_stacks_own_kueue_counts(parent: str, name: str, namespace: str, own: bool) -> None:
     component = {"urn": f"{URN}{parent}::kueue", "type": parent}
-    release = {"urn": f"{URN}{parent}${RELEASE}::{name}", "type": RELEASE, "parent": component["urn"]}
+    release: dict[str, Any] = {"urn": f"{URN}{parent}${RELEASE}::{name}", "type": RELEASE, "parent": component["urn"]}
     release["inputs"] = {"name": name, "namespace": namespace}
     assert down.jobset_release([component, release]) is own
 
@@ -442,11 +434,8 @@ def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
 
 def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
-    held = {
-        "metadata": {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]},
-        "spec": {"queueName": "lq"},
-        "status": {"conditions": [waits]},
-    }
+    metadata = {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]}
+    held = {"metadata": metadata, "spec": {"queueName": "lq"}, "status": {"conditions": [waits]}}
     failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
     snapshot = status.ClusterObjects(
         workloads=[held],
@@ -615,10 +604,8 @@ def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pyt
 
 
 def test_next_steps_point_to_the_emulator_and_on_google_cloud_to_kubectl(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = {
-        "metadata": {"name": "gemma", "namespace": "llm"},
-        "spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}},
-    }
+    template = {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}
+    server = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": {"template": template}}
     snapshot = status.ClusterObjects(deployments=[server], workloads=[workload("waits")])
     assert "make status STACK=dev" in printed(status.ClusterObjects())
     assert "emulator/run kubectl -n llm scale" in printed(snapshot)

@@ -19,15 +19,8 @@ from gke_ai.settings import model
 from tests.support.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "data" / "expected" / "package.yaml"
-POOL = {
-    "name": "slice",
-    "project": "my-project",
-    "cluster": "c",
-    "location": "us-east5",
-    "zones": ["us-east5-b"],
-    "version": "v6e",
-    "topology": "4x4",
-}
+POOL = {"name": "slice", "project": "my-project", "cluster": "c", "location": "us-east5", "zones": ["us-east5-b"]}
+POOL |= {"version": "v6e", "topology": "4x4"}
 QUEUES: dict[str, Any] = {
     "namespaces": ["research"],
     "flavors": [{"name": "v6e"}],

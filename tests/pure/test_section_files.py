@@ -153,13 +153,7 @@ def test_what_is_no_section_in_a_file_is_refused_alone(stated: dict[str, Any], c
     (folder / "link.yaml").symlink_to(outside)
     (folder / "elsewhere").symlink_to(tmp_path)
     (folder / "loop.yaml").symlink_to("loop.yaml")
-    texts = {
-        "good": yaml.safe_dump(SERVERS),
-        "mapping": "{}",
-        "text": "text",
-        "empty": "# later\n",
-        "two": "[]\n---\n[]",
-    }
+    texts = {"good": yaml.safe_dump(SERVERS), "mapping": "{}", "text": "text", "empty": "# a\n", "two": "[]\n---\n[]"}
     for name, text in {**texts, "broken": "[\n{", "large": " " * (MAX_BYTES + 1)}.items():
         (folder / f"{name}.yaml").write_text(text)
     (problem,) = problems({**good(), "serving": stated}, folder)

@@ -99,12 +99,7 @@ def test_flavor_labels_distinguish_its_pools_from_others() -> None:
 
 def test_stated_quota_is_kept_in_its_words_and_order() -> None:
     quota = loaded(on_autopilot()).cluster_queues[0].quotas[0].texts
-    assert list(quota.items()) == [
-        ("cpu", "72"),
-        ("memory", "288Gi"),
-        (NVIDIA_GPU, "6"),
-        ("ephemeral-storage", "200Gi"),
-    ]
+    assert [*quota.items()] == [("cpu", "72"), ("memory", "288Gi"), (NVIDIA_GPU, "6"), ("ephemeral-storage", "200Gi")]
 
 
 @pytest.mark.parametrize(

@@ -451,11 +451,7 @@ class TestCommand:
     """The options of the command."""
 
     def test_configurations_of_the_same_name_have_their_paths(self) -> None:
-        assert names_of([Path("/a/x.yaml"), Path("/b/x.yaml"), Path("/b/y.yaml")]) == [
-            "/a/x.yaml",
-            "/b/x.yaml",
-            "y.yaml",
-        ]
+        assert names_of([Path("/a/x"), Path("/b/x"), Path("/b/y")]) == ["/a/x", "/b/x", "y"]
 
     def test_a_trace_that_does_not_suit_a_configuration_names_it(self) -> None:
         with pytest.raises(Stop, match=r"^/x/more.yaml: The trace submits to team/other"):

@@ -229,11 +229,7 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((422, {"error": {"message": "max_tokens is too large"}}), "HTTP 422: max_tokens is too large", "logs"),
         ((500, {"detail": "Internal Server Error"}), "HTTP 500: Internal Server Error", "logs"),
         ((404, {"detail": "Not Found"}), "HTTP 404: Not Found", "get service llm-service"),
-        (
-            (403, {"message": 'cannot create resource "services/proxy"'}),
-            "HTTP 403",
-            "permission to create services/proxy",
-        ),
+        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "permission to create"),
         ((200, b"<html>welcome</html>"), "not an answer of Text Generation Inference: <html>welcome</html>", "logs"),
         ((200, {"response": "Jupiter"}), "not an answer of Text Generation Inference", "logs"),
         ((200, {"choices": []}), "not an answer of Text Generation Inference", "logs"),

@@ -187,9 +187,7 @@ def explained(number: int, cpu: str = "1") -> dict[str, Any]:
     return {**skipped(number, cpu), "status": workload(number)["status"]}
 
 
-LOCAL = [
-    {"metadata": {"name": "lq", "namespace": namespace}, "spec": {"clusterQueue": "cq"}} for namespace in ("llm", "b")
-]
+LOCAL = [{"metadata": {"name": "lq", "namespace": space}, "spec": {"clusterQueue": "cq"}} for space in ("llm", "b")]
 
 
 def rows(*workloads: dict[str, Any]) -> dict[str, str]:

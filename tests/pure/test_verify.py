@@ -333,7 +333,7 @@ TAINT = "nvidia.com/gpu=present:NoSchedule"
         ("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
         ("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
         ("less memory", prod, allocatable("memory", "70Gi"), "allocatable memory", "Gi", "70Gi"),
-        ("less disk", prod, allocatable("ephemeral-storage", "8Gi"), "allocatable ephemeral-storage", "Gi", "8Gi"),
+        ("disk", prod, allocatable("ephemeral-storage", "80Gi"), "allocatable ephemeral-storage", "Gi", "80Gi"),
         ("DaemonSets take more", prod, daemon_requests, "DaemonSets cpu", "at most", "5"),
         ("quota is smaller", prod, quota("nvidia.com/gpu", "4"), "quota", "8", "4"),
         ("quota past the nodes", prod, recorded_quota_too_large, "quota", "at least 13", "12"),

@@ -268,11 +268,7 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
             'pods that the cluster accepts: violates PodSecurity "baseline:latest": privileged',
             True,
         ),
-        (
-            'Error creating: admission webhook "x.example.com" denied the request: no label',
-            "pods that the cluster accepts: no label",
-            True,
-        ),
+        ('Error creating: admission webhook "x" denied the request: no', "pods that the cluster accepts: no", True),
         (
             "Error creating: Internal error occurred: failed calling webhook",
             "pods that the cluster accepts: Error creating: Internal error occurred: failed calling webhook",
