@@ -176,11 +176,7 @@ def test_feature_gates_of_flags_are_in_the_snapshot() -> None:
     assert found.gates == {"TopologyAwareScheduling": True, "PartialAdmission": False}
 
 
-DEFAULT = {
-    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-    "webhook": {"port": 9443},
-    "integrations": {"frameworks": ["a"]},
-}
+DEFAULT = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "webhook": {"port": 9443}, "integrations": {"a": ["b"]}}
 
 
 def test_the_scratch_cluster_has_the_settings_of_the_snapshot() -> None:
@@ -247,12 +243,8 @@ def test_an_evicted_workload_without_a_controller_loses_pods_and_admission(monke
     (_, pod, _), (_, path, body) = sent
     assert (pod.rpartition("/")[2], path.rpartition("/workloads/")[2]) == ("head", "rayjob-train/status")
     conditions = {entry["type"]: (entry["status"], entry["reason"]) for entry in body["status"]["conditions"]}
-    assert conditions == {
-        "Evicted": ("True", "Preempted"),
-        "QuotaReserved": ("False", "Pending"),
-        "Admitted": ("False", "NoReservation"),
-        "Requeued": ("True", "Preempted"),
-    }
+    lost = {"QuotaReserved": ("False", "Pending"), "Admitted": ("False", "NoReservation")}
+    assert conditions == {"Evicted": ("True", "Preempted"), "Requeued": ("True", "Preempted")} | lost
     assert body["status"]["admission"] is None
 
 

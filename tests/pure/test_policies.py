@@ -499,11 +499,8 @@ def test_waiver_is_for_its_policy_and_its_resource_alone() -> None:
 
 
 def test_waiver_without_a_reason_is_none() -> None:
-    reasons = [
-        {"policy": "p", "resource": "r", "reason": "why"},
-        {"policy": "p", "resource": "r"},
-        {"policy": "p", "resource": "r", "reason": ""},
-    ]
+    waiver = {"policy": "p", "resource": "r"}
+    reasons = [{**waiver, "reason": "why"}, waiver, {**waiver, "reason": ""}]
     assert list(waivers(json.dumps(reasons))) == [Waiver("p", "r", "why")]
     assert list(waivers("[")) == list(waivers("7")) == list(waivers(None)) == []
 

@@ -299,12 +299,8 @@ def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> 
 
 
 def test_an_evicted_replica_that_is_created_again_replaces_none_that_is_deleted() -> None:
-    shrunk = replace(
-        QUIET,
-        evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),),
-        starts=(Start(server("a"), "gpus", 20, "l4"),),
-        ends=(End(server("a"), "Deleted"),),
-    )
+    evicted = replace(QUIET, evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),))
+    shrunk = replace(evicted, starts=(Start(server("a"), "gpus", 20, "l4"),), ends=(End(server("a"), "Deleted"),))
     assert sentence(shrunk) == "Merging this evicts 1 replica, deletes 1 replica and starts 1 replica."
 
 

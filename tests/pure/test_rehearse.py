@@ -83,15 +83,8 @@ def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> No
 def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "Pulumi.prod.yaml"
     secret = {"secure": "v1:abc"}
-    source.write_text(
-        yaml.safe_dump(
-            {
-                "secretsprovider": "gcpkms://x",
-                "environment": ["x/y"],
-                "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1},
-            }
-        )
-    )
+    config = {"gke-ai:hfToken": secret, "gke-ai:a": 1}
+    source.write_text(yaml.safe_dump({"secretsprovider": "gcpkms://x", "environment": ["x/y"], "config": config}))
     monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
     copy = Scratch(tmp_path / "scratch").prepare("base", source)
     assert yaml.safe_load(copy.read_text()) == {"config": {"gke-ai:a": 1}}
@@ -132,14 +125,8 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
             step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
         )
 
-    calibration = Calibration(
-        durations=[
-            measured("modelLoad", "llm/gemma", 360),
-            measured("nodeReady", "g2-standard-24", 90),
-            measured("clusterReady", "c", 600),
-        ]
-    )
-    stated = delays.durations(calibration)
+    found = measured("modelLoad", "llm/gemma", 360), measured("nodeReady", "g2-standard-24", 90)
+    stated = delays.durations(Calibration(durations=[*found, measured("clusterReady", "c", 600)]))
     assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
     assert not [entry for entry in stated if entry.step == "clusterReady"]
     arguments = delays.arguments(stated, 60)

@@ -132,15 +132,8 @@ def test_a_run_moves_to_a_node_that_is_free_before_google_has_capacity() -> None
 
 
 def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
-    started = Duration(
-        step="nodeReady",
-        of="g2-standard-24",
-        seconds=60,
-        max_seconds=90,
-        count=3,
-        measured_on=datetime.date(2026, 11, 1),
-        gke_version="1.36.1",
-    )
+    measured = {"step": "nodeReady", "of": "g2-standard-24", "seconds": 60, "maxSeconds": 90, "count": 3}
+    started = Duration.model_validate(measured | {"measuredOn": "2026-11-01", "gkeVersion": "1.36.1"})
     queues = Queues(replace(configured(8, gpuPools=[gpu_pool()]).stack, measured=Calibration(durations=[started])))
     assert spans(replayed(queues, [run(0, 50)])) == [[(60 + CONTAINER_START.seconds, 110 + CONTAINER_START.seconds)]]
 
@@ -276,12 +269,9 @@ def test_autopilot_gives_each_pod_a_node_of_its_own() -> None:
 
 
 def test_queues_that_share_a_pool_share_a_clock() -> None:
+    of = {"f": ["l4"], "g": ["l4", "more"], "h": ["x"]}
     section = {
-        "flavors": [
-            {"name": "f", "pools": ["l4"]},
-            {"name": "g", "pools": ["l4", "more"]},
-            {"name": "h", "pools": ["x"]},
-        ],
+        "flavors": [{"name": name, "pools": pools} for name, pools in of.items()],
         "clusterQueues": [
             {"name": name, "flavors": [{"flavor": flavor, "quota": {"nvidia.com/gpu": "1"}}]}
             for name, flavor in (("a", "f"), ("b", "g"), ("c", "h"))
@@ -307,12 +297,8 @@ def busy_day(seed: int) -> tuple[Queues, list[Submission]]:
         }
         trace.append(run(time, 1 + chance.expovariate(1 / 5000), checkpoint=chance.choice([0, 600]), **more))
     flex = {"mode": "flexStart", "maxRunDurationSeconds": 20_000}
-    pool = [
-        gpu_pool("spot", nodes=(1, 3), mode="spot"),
-        gpu_pool("flex", nodes=(0, 2), capacity=flex),
-        gpu_pool("safe"),
-    ]
-    return configured(12, gpuPools=pool), trace
+    flexible = gpu_pool("flex", nodes=(0, 2), capacity=flex)
+    return configured(12, gpuPools=[gpu_pool("spot", nodes=(1, 3), mode="spot"), flexible, gpu_pool("safe")]), trace
 
 
 def scarce(seed: int) -> Capacity:

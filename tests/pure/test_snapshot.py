@@ -170,18 +170,12 @@ def test_a_pod_keeps_its_group_without_which_kueue_refuses_it() -> None:
 
 
 def test_a_pod_keeps_what_the_scheduler_reads() -> None:
+    metadata = {"name": "p", "namespace": "research", "labels": {}, "annotations": {}}
+    resources = {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]}
     assert trim("Pod", POD) == {
-        "metadata": {
-            "name": "p",
-            "namespace": "research",
-            "labels": {},
-            "annotations": {},
-            "finalizers": ["batch.kubernetes.io/job-tracking"],
-        },
+        "metadata": metadata | {"finalizers": ["batch.kubernetes.io/job-tracking"]},
         "spec": {
-            "containers": [
-                {"name": "server", "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]}}
-            ],
+            "containers": [{"name": "server", "resources": resources}],
             "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "rdma"}],
         },
         "status": {

@@ -113,14 +113,9 @@ def requests(kind: str, folder: Path) -> list[str]:
         return [*of(ON_L4), *(["--workdir", str(folder / "code")] if kind == "code" else [])]
     file = folder / f"{kind}.yaml"
     if kind == "file":
-        run = {
-            "kind": "fineTune",
-            "name": "tuned",
-            "queue": "lq",
-            "accelerator": "nvidia-l4",
-            "volume": {"bucket": "saved"},
-        }
-        file.write_text(yaml.safe_dump({**run, "pods": 1, "gpusPerPod": 1, "resources": {"cpu": 4}}))
+        run = {"kind": "fineTune", "name": "tuned", "queue": "lq", "accelerator": "nvidia-l4", "pods": 1}
+        run |= {"volume": {"bucket": "saved"}, "gpusPerPod": 1, "resources": {"cpu": 4}}
+        file.write_text(yaml.safe_dump(run))
     else:
         file.write_text(yaml.safe_dump(job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")))
     return [f"--{kind}", str(file)]
