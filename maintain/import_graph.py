@@ -44,8 +44,7 @@ def imported(source: str) -> set[str]:
 def module(name: str) -> Parts | None:
     """The module of the repository that an imported name is, or belongs to."""
     names = tuple(name.split("."))
-    ends = (names, names[:-1])
-    candidates = (candidate for end in ends for candidate in (end, (*end, "__init__")))
+    candidates = (candidate for end in (names, names[:-1]) for candidate in (end, (*end, "__init__")))
     return next((candidate for candidate in candidates if candidate in modules()), None)
 
 

@@ -53,9 +53,7 @@ def test_configuration_names_its_schema_for_editors(path: Path) -> None:
     assert ((ROOT / repository.name_of(path)).parent / named[1]).resolve() == FOLDER / "stack.schema.json"
 
 
-def test_schema_refuses_mistakes_in_form_and_accepts_what_the_program_can_read(
-    validator: jsonschema.protocols.Validator,
-) -> None:
+def test_schema_refuses_mistakes_in_form_and_accepts_what_is_read(validator: jsonschema.protocols.Validator) -> None:
     in_form = {mistake.id: not read(mistake.values)[2] for mistake in of_subject("configuration")}
     assert set(in_form.values()) == {True, False}
     for mistake in of_subject("configuration"):
@@ -71,9 +69,7 @@ def test_schema_refuses_mistakes_in_form_and_accepts_what_the_program_can_read(
         ("gke-ai:enableApis", "yes please"),
     ],
 )
-def test_schema_refuses_wrong_keys_of_the_stack(
-    key: str, value: Any, validator: jsonschema.protocols.Validator
-) -> None:
+def test_schema_refuses_wrong_keys_of_a_stack(key: str, value: Any, validator: jsonschema.protocols.Validator) -> None:
     assert not validator.is_valid({"config": {key: value}})
 
 

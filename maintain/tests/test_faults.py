@@ -53,9 +53,7 @@ def test_faults_are_spread_over_product_and_emulator() -> None:
         ("wait()", {"file": "b.py"}, "No such file"),
     ],
 )
-def test_fault_that_no_longer_applies_is_reported(
-    text: str, change: dict[str, str], problem: str, tmp_path: Path
-) -> None:
+def test_outdated_fault_is_reported(text: str, change: dict[str, str], problem: str, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text("def test_waits() -> None: ...\n")
     (tmp_path / "a.py").write_text(text)

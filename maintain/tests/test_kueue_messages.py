@@ -44,8 +44,7 @@ def test_a_message_is_said_in_our_words(form: str) -> None:
     sample = re.sub(r"%[dqsv]", lambda verb: SAMPLES[verb[0]], form)
     values = [SAMPLES[verb].strip('"') for verb in re.findall(r"%[dqsv]", form)]
     assert plain(sample) == WAITS[form].format(*values)
-    chunk = f"couldn't assign flavors to pod set main: {sample}; {UNUSED}"
-    assert WAITS[form].format(*values) in plain(chunk)
+    assert WAITS[form].format(*values) in plain(f"couldn't assign flavors to pod set main: {sample}; {UNUSED}")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ PICTURES = pictures()
 def test_picture_is_up_to_date(name: str) -> None:
     drawn = PICTURES[name]()
     assert drawn == (FOLDER / name).read_text(), f"{name} is stale. Run: make pictures"
-    picture = ElementTree.fromstring(drawn)
-    assert float(picture.attrib["width"]) <= 1200
+    assert float(ElementTree.fromstring(drawn).attrib["width"]) <= 1200
 
 
 def test_every_picture_has_code_that_draws_it() -> None:

@@ -28,21 +28,10 @@ def test_long_files_come_first_then_those_of_clusters(tmp_path: Path) -> None:
     mark = "import pytest\n\n@pytest.mark.cluster\n"
     for name, begin in (("a_quick", ""), ("b_cluster", mark), (times.LONGEST[1], mark), (times.LONGEST[0], mark)):
         (folder / f"test_{name}.py").write_text(f"{begin}def test_it():\n    pass\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "maintain.times",
-        "--collect-only",
-        "-q",
-        "--rootdir",
-        str(tmp_path),
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "maintain.times", "--co", "-q", "--rootdir", str(tmp_path)]
     done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
     found = [line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line]
-    names = (times.LONGEST[0], times.LONGEST[1], "b_cluster", "a_quick")
-    assert found == [f"test_{name}.py" for name in names]
+    assert found == [f"test_{name}.py" for name in (times.LONGEST[0], times.LONGEST[1], "b_cluster", "a_quick")]
 
 
 def test_the_longest_files_exist_and_are_in_make_test() -> None:

@@ -49,15 +49,9 @@ def test_every_mistake_of_a_file_is_reported_at_once() -> None:
     values["serving"].append(SECOND_SERVER | {"pool": "nowhere"})
     values["training"][0]["modelPath"] = "/tmp/model"
     assert [problem.path for problem in problems_of(values, token_given=False)] == [
-        "gke-ai:gpuPool",
-        "gke-ai:hfToken",
-        "gke-ai:cluster.location",
-        "gke-ai:buckets[0].softDeleteDays",
-        "gke-ai:gpuPools[0].gpusPerNode",
-        "gke-ai:queues.localQueues[0].clusterQueue",
-        "gke-ai:serving[0].engine",
-        "gke-ai:serving[1].pool",
-        "gke-ai:training[0].modelPath",
+        *("gke-ai:gpuPool", "gke-ai:hfToken", "gke-ai:cluster.location", "gke-ai:buckets[0].softDeleteDays"),
+        *("gke-ai:gpuPools[0].gpusPerNode", "gke-ai:queues.localQueues[0].clusterQueue"),
+        *("gke-ai:serving[0].engine", "gke-ai:serving[1].pool", "gke-ai:training[0].modelPath"),
     ]
 
 

@@ -66,9 +66,7 @@ def test_key_that_nothing_requires_is_refused() -> None:
         (None, False, "short", "the variable GATEWAY_API_KEY has fewer"),
     ],
 )
-def test_bad_keys_are_refused_without_a_quote(
-    stated: str | None, encrypted: bool, variable: str | None, cause: str
-) -> None:
+def test_bad_keys_are_refused_unquoted(stated: str | None, encrypted: bool, variable: str | None, cause: str) -> None:
     (problem,) = api_key_problems(stated, encrypted, variable)
     assert cause in problem.cause
     assert KEY not in str(problem)

@@ -20,18 +20,6 @@ from tests.support.mistakes import PROJECT, Configuration, base, problems_of
 good = partial(base, "machines")
 
 
-def run(**keys: object) -> dict[str, object]:
-    """A fine-tuning run on the eight-GPU machine. Default: one pod with eight GPUs."""
-    return {
-        "name": "finetune",
-        "pool": "b200",
-        "pods": 1,
-        "gpusPerPod": 8,
-        "volume": {"bucket": "models-{project}"},
-        **keys,
-    }
-
-
 def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_anywhere() -> None:
     (remedy,) = {only_in_pools("p", MACHINES[name]).remedy for name in ONLY_IN_POOLS}
     (name,) = re.findall(r"such as ([-a-z0-9]+)", remedy)

@@ -28,18 +28,8 @@ def test_id_that_a_project_can_have_is_accepted(project: str) -> None:
 @pytest.mark.parametrize(
     "project",
     [
-        "acme",
-        "a" * 31,
-        "1project",
-        "-project",
-        "project-",
-        "My-Project",
-        "my_project",
-        "my project",
-        "projects/my-project",
-        "com:my-project",
-        "example.com:acme",
-        "example.com:",
+        *("acme", "a" * 31, "1project", "-project", "project-", "My-Project", "my_project", "my project"),
+        *("projects/my-project", "com:my-project", "example.com:acme", "example.com:"),
     ],
 )
 def test_id_that_no_project_can_have_is_refused_with_the_rule(project: str) -> None:
@@ -100,9 +90,7 @@ def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: 
         (None, False, "hf_one two", "the variable HF_TOKEN contains a space"),
     ],
 )
-def test_token_that_can_not_work_is_refused(
-    stated: str | None, encrypted: bool, environment: str | None, cause: str
-) -> None:
+def test_unusable_token_is_refused(stated: str | None, encrypted: bool, environment: str | None, cause: str) -> None:
     problems = list(token_problems(stated, encrypted, environment))
     assert {problem.path for problem in problems} == {"gke-ai:hfToken"}
     assert cause in problems[0].cause
@@ -111,13 +99,7 @@ def test_token_that_can_not_work_is_refused(
 
 @pytest.mark.parametrize(
     ("stated", "encrypted", "environment"),
-    [
-        (TOKEN, True, None),
-        (TOKEN, True, "not used"),
-        (None, False, f"{TOKEN}\n"),
-        (None, False, ""),
-        (None, False, None),
-    ],
+    [(TOKEN, True, None), (TOKEN, True, "unused"), (None, False, f"{TOKEN}\n"), (None, False, ""), (None, False, None)],
 )
 def test_token_that_can_work_is_accepted(stated: str | None, encrypted: bool, environment: str | None) -> None:
     assert list(token_problems(stated, encrypted, environment)) == []

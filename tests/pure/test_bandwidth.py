@@ -42,9 +42,7 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets"
         ("a4-highgpu-8g", [line(340.0)], UNCHECKED, "no floor is published for a4-highgpu-8g"),
     ],
 )
-def test_the_largest_message_is_compared_with_the_floor_of_the_machine(
-    machine: str, lines: list[Object], state: str, why: str
-) -> None:
+def test_largest_message_is_compared_with_the_floor(machine: str, lines: list[Object], state: str, why: str) -> None:
     judged, reason = Result(machine, lines, "FasTrak").judged
     assert (judged, why in reason) == (state, True), reason
 
@@ -54,15 +52,8 @@ def test_a_floor_has_its_source() -> None:
 
 
 def test_figures_are_read_between_the_lines_of_nccl() -> None:
-    text = "\n".join(
-        [
-            "node:1:2 [0] NCCL INFO Using network gIB",
-            '{"not": "a figure"}',
-            "{broken",
-            json.dumps(line(1.0, bytes=2**20)),
-            json.dumps(line()),
-        ]
-    )
+    figures = [json.dumps(line(1.0, bytes=2**20)), json.dumps(line())]
+    text = "\n".join(["node:1:2 [0] NCCL INFO Using network gIB", '{"not": "a figure"}', "{broken", *figures])
     result = parse(text, "a4-highgpu-8g")
     assert (len(result.lines), result.network, result.last["bytes"]) == (2, "gIB", 2**34)
     assert result.what == "NCCL over the network between 2 nodes (gIB), 16 GPUs (NVIDIA H100)"
@@ -115,11 +106,7 @@ LATE = '{"error": "DistNetworkError: The client socket has timed out after 60000
 @pytest.mark.parametrize(
     ("log", "reason", "step"),
     [
-        (
-            HIDDEN,
-            "before the first figure:\n  - RuntimeError: PyTorch sees 1 of 2 GPUs (on vm)",
-            "GPUs of the nodes work",
-        ),
+        (HIDDEN, "before the first figure:\n  - RuntimeError: PyTorch sees 1 of 2 GPUs", "GPUs of the nodes work"),
         (NONE, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
         (NONE * 2, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
         (NO_PLUGIN, "Last error: Failed to initialize any NET plugin (on vm)", "have NCCL's plug-in"),
@@ -228,12 +215,7 @@ def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("end", "test", "fault", "message"),
     [
-        (
-            "",
-            Measurement("gpus", minutes=0),
-            None,
-            "had no result within 0 min, and is deleted. Queue lq: Kueue has not seen",
-        ),
+        ("", Measurement("gpus", minutes=0), None, "had no result within 0 min, and is deleted. Queue lq: Kueue has"),
         ("", Measurement("gpus"), KeyboardInterrupt, "was interrupted, and is deleted"),
         ("Failed", Measurement("gpus"), None, "The test failed, and is deleted. The end of its log"),
     ],
@@ -314,9 +296,7 @@ def test_a_log_without_figures_is_no_result(tmp_path: Path, monkeypatch: pytest.
         run(Cluster(), tmp_path, Measurement("gpus"))
 
 
-def test_a_pool_that_no_queue_leads_to_and_a_test_that_does_not_fit_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreachable_pool_and_a_too_large_test_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Stop, match="No local queue of a tenant leads to pool other"):
         run(Cluster(), tmp_path, Measurement("other"))
     with pytest.raises(Stop, match="in namespace team-b leads to pool gpus"):
@@ -376,9 +356,7 @@ def program(monkeypatch: pytest.MonkeyPatch, sums: Callable[[Tensor], None] = la
     return lambda name="program": runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"), run_name=name)
 
 
-def test_the_program_measures_each_size_without_gpus_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_measures_without_gpus_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert program(monkeypatch)()["main"]() == 0
     result = parse(capsys.readouterr().out, "g2-standard-4")
     assert [figure["bytes"] for figure in result.lines] == [2**size for size in range(20, 27)]

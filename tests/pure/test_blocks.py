@@ -137,9 +137,7 @@ def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run(
     assert texts[after + 1 : after + 12] == ["16 of 16 used", "Block a", "no sub-block", *block]
 
 
-def test_a_rehearsal_draws_the_blocks_only_if_the_change_moves_pods_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rehearsal_draws_blocks_only_if_the_change_moves_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = command.Options("prod", manifests=tmp_path, picture=tmp_path / "a.svg", blocks=tmp_path / "blocks.svg")
     monkeypatch.setattr(command, "rehearse", lambda _options: replace(moved(), placed_before=(), placed_after=()))
     command.show(options)
@@ -160,8 +158,7 @@ def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
     new = {**NODES[1], "metadata": {**NODES[1]["metadata"], "name": "n9", "uid": "n9"}}
     lost = [Observation(-1, "Node", NODES[1], False), Observation(1, "Node", NODES[1], True)]
     run = [Observation(-1, "Pod", PODS[0], False), Observation(1, "Pod", PODS[0], True)]
-    forecast = recorded(*lost, *run, Observation(2, "Node", new, False))
-    texts = texts_of(rehearsed.picture(forecast))
+    texts = texts_of(rehearsed.picture(recorded(*lost, *run, Observation(2, "Node", new, False))))
     assert ("n1" in texts, "n9" in texts, "no node" in texts) == (True, True, False)
     assert texts[0] == "No run moves to another block."
 

@@ -28,15 +28,8 @@ NODE: dict[str, Any] = {
     "measuredOn": "2026-11-21",
     "gkeVersion": "v1.34.1-gke.1829001",
 }
-DURATION = {
-    "step": "modelLoad",
-    "of": "llm/gemma",
-    "seconds": 200,
-    "maxSeconds": 240,
-    "count": 2,
-    "measuredOn": "2026-11-21",
-    "gkeVersion": "v1.34.1-gke.1829001",
-}
+DURATION = {"step": "modelLoad", "of": "llm/gemma", "seconds": 200, "maxSeconds": 240, "count": 2}
+DURATION |= {"measuredOn": "2026-11-21", "gkeVersion": "v1.34.1-gke.1829001"}
 L4 = NodeShape("l4", "g2-standard-24", "nvidia-l4", 2, "default", "onDemand", "us-central1-a", 100, {}, True)
 
 
@@ -71,9 +64,7 @@ def calibrated(file: Path) -> Configuration:
         ({"durations": [{**DURATION, "step": "lunch"}]}, "durations[0].step: ", "'modelLoad'"),
     ],
 )
-def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
-    tmp_path: Path, content: Any, where: str, cause: str
-) -> None:
+def test_unusable_file_is_a_problem_with_path_and_remedy(tmp_path: Path, content: Any, where: str, cause: str) -> None:
     file = written(tmp_path, content)
     with pytest.raises(BadConfiguration) as bad:
         load(calibrated(file), "my-project")

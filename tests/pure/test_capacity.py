@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +26,13 @@ from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.facts import advice, capacity
 from gke_ai.settings import calibration
-from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
+from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
 from tests.support import previews
 from tests.support.commands import gke_ai
+from tests.support.local_server import answering
 from tests.support.repository import ROOT
 from tests.support.timelines import named
 
@@ -71,41 +70,20 @@ class Compute:
             "calendarMode": (200, windows({**OFFER, "startTime": "2027-01-01T00:00:00Z"}, OFFER, NO_OFFER)),
         }
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.address = "http://127.0.0.1:1"
 
-        compute = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-                assert self.headers["X-Goog-User-Project"] == PROJECT
-                compute.requests.append((self.path, body))
-                method = self.path.rpartition("/")[2]
-                code, answer = compute.answers[body["types"][0] if method == "capacityHistory" else method]
-                self.send_response(code)
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def answer(self, _: str, path: str, __: str, body: dict[str, Any]) -> tuple[int, Any]:
+        self.requests.append((path, body))
+        method = path.rpartition("/")[2]
+        return self.answers[body["types"][0] if method == "capacityHistory" else method]
 
 
 @pytest.fixture
 def compute() -> Iterator[Compute]:
     compute = Compute()
-    yield compute
-    compute.stop()
+    with answering(compute.answer) as address:
+        compute.address = f"http://{address}"
+        yield compute
 
 
 def logged_in(request: str, body: Any = None, token: str = "", payer: str = "") -> Answer:
@@ -114,6 +92,7 @@ def logged_in(request: str, body: Any = None, token: str = "", payer: str = "") 
         return Answer(0, [{"account": "oncall@example.com"}])
     if request.startswith("gcloud auth application-default"):
         return Answer(0, TOKEN)
+    assert (token, payer) == (TOKEN, PROJECT)
     return requests.call(request, body, token, payer)
 
 
@@ -130,9 +109,7 @@ def run(compute: Compute, folder: Path, call: Any = logged_in, **changes: Any) -
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
-def test_figures_of_google_are_in_the_calibration_file(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = today()
     code, file = run(compute, tmp_path)
     written = calibration.read(file)
@@ -189,12 +166,8 @@ def test_each_request_is_made_once_and_names_its_place(compute: Compute, tmp_pat
     (nodes,) = spec["futureResourcesSpecs"].values()
     denied = {f"zones/us-central1-{letter}": {"preference": "DENY"} for letter in "bcf"}
     assert nodes["locationPolicy"] == {"locations": denied}
-    assert nodes["timeRangeSpec"] == {
-        "startTimeNotEarlierThan": "2026-11-23T12:00:00Z",
-        "startTimeNotLaterThan": "2027-01-22T12:00:00Z",
-        "minDuration": "86400s",
-        "maxDuration": "604800s",
-    }
+    start = {"startTimeNotEarlierThan": "2026-11-23T12:00:00Z", "startTimeNotLaterThan": "2027-01-22T12:00:00Z"}
+    assert nodes["timeRangeSpec"] == start | {"minDuration": "86400s", "maxDuration": "604800s"}
 
 
 def test_the_rate_of_the_current_day_does_not_count() -> None:
@@ -220,13 +193,11 @@ def test_amounts_of_money_are_exact(money: dict[str, Any], expected: str) -> Non
 
 
 def test_later_answers_replace_earlier_ones_and_measurements_stay(compute: Compute, tmp_path: Path) -> None:
-    old = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60}
+    old: dict[str, Any] = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60}
     node = {"machineType": "g2-standard-24", "gpu": "nvidia-l4", "gpus": 2, "allocatable": {"cpu": "22"}, "nodes": 1}
     day = datetime.date(2026, 1, 1)
-    content = {
-        "nodes": [{**node, "measuredOn": day, "gkeVersion": "1.36"}],
-        "windows": [{**old, "askedOn": day}, {**old, "nodes": 9, "askedOn": day}],
-    }
+    old["askedOn"] = day
+    content = {"nodes": [{**node, "measuredOn": day, "gkeVersion": "1.36"}], "windows": [old, {**old, "nodes": 9}]}
     (tmp_path / "calibration.yaml").write_text(yaml.safe_dump(content))
     before = today()
     _, file = run(compute, tmp_path)
@@ -250,9 +221,7 @@ def test_machines_that_google_does_not_serve_are_named_and_left_out(
     assert "ct5lp" not in json.dumps(compute.requests)
 
 
-def test_stack_without_gpu_machines_asks_nothing(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, file = run(compute, tmp_path, gpuPools=None, computeClasses=None, serving=None)
     assert (code, compute.requests, file.exists()) == (0, [], False)
     output = capsys.readouterr().out
@@ -260,9 +229,7 @@ def test_stack_without_gpu_machines_asks_nothing(
     assert "no calibration file was written" in output
 
 
-def test_empty_answers_are_no_figures_and_no_failure(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compute.answers |= {"PREEMPTION": (200, {"machineType": "x"}), "PRICE": (200, {"priceHistory": []})}
     compute.answers["calendarMode"] = (200, windows(NO_OFFER))
     code, file = run(compute, tmp_path)
@@ -274,35 +241,23 @@ def test_empty_answers_are_no_figures_and_no_failure(
     assert "Calendar mode cannot reserve 2 a3-highgpu-8g in us-central1 within 60 days" in output
 
 
-def test_machine_that_calendar_mode_does_not_offer_is_no_failure(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compute.answers["calendarMode"] = error(400, "Machine type is not supported in region us-central1.")
     code, file = run(compute, tmp_path)
     assert (code, calibration.read(file).windows) == (0, [])
-    output = capsys.readouterr().out
-    assert output.count("answers 400: Machine type is not supported in region us-central1.") == 2
+    assert capsys.readouterr().out.count("answers 400: Machine type is not supported in region us-central1.") == 2
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
 REFUSALS: dict[str, tuple[tuple[int, Any], str]] = {
     "login": (error(401, "Invalid credentials."), "gcloud auth application-default login"),
-    "API": (
-        error(403, "Compute Engine API has not been used.", "SERVICE_DISABLED"),
-        "gcloud services enable compute.googleapis.com --project my-project",
-    ),
-    "permission": (
-        error(403, "Required 'compute.advice.capacityHistory' permission."),
-        "permission compute.advice.capacityHistory in my-project, which roles/compute.viewer has",
-    ),
+    "API": (error(403, "Not used.", "SERVICE_DISABLED"), "gcloud services enable compute.googleapis.com --project"),
+    "permission": (error(403, "Required permission."), "permission compute.advice.capacityHistory in my-project"),
     "limit": (error(429, "Quota exceeded."), "Run the command again in a minute"),
     "server": (error(503, "Unavailable."), "Run the command again later"),
-    "form": ((200, {"preemptionHistory": [{"interval": {}}]}), "does not have the form of its reference"),
-    "text": ((200, "<html>"), "does not have the form of its reference"),
-    "range": (
-        (200, {"preemptionHistory": [{**DAYS[0], "preemptionRate": 7}]}),
-        "does not have the form of its reference",
-    ),
+    "form": ((200, {"preemptionHistory": [{"interval": {}}]}), "does not have the form"),
+    "text": ((200, "<html>"), "does not have the form"),
+    "range": ((200, {"preemptionHistory": [{**DAYS[0], "preemptionRate": 7}]}), "does not have the form"),
 }
 
 
@@ -336,9 +291,7 @@ def test_machine_that_a_place_does_not_have_stops_no_other_request(
     assert output.count("Check gcp:project, the location of the cluster and its zones") == 7
 
 
-def test_file_that_the_configuration_names_is_written(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "named.yaml"
     file.write_text(FIGURES.written())
     run(compute, tmp_path, calibration=str(file))
@@ -348,9 +301,7 @@ def test_file_that_the_configuration_names_is_written(
 
 
 def test_server_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gone = Compute()
-    gone.stop()
-    code, file = run(gone, tmp_path)
+    code, file = run(Compute(), tmp_path)
     assert (code, file.exists()) == (1, False)
     assert "does not respond" in capsys.readouterr().out
 
@@ -362,44 +313,14 @@ def test_missing_credentials_stop_the_command(compute: Compute, tmp_path: Path) 
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
-DAY = datetime.date(2026, 11, 20)
-FIGURES = Calibration(
-    spot=[
-        SpotHistory(
-            machine_type="g2-standard-24",
-            zone="us-central1-a",
-            rate=0.081,
-            max_rate=0.31,
-            days=30,
-            until=DAY,
-            asked_on=DAY,
-        )
-    ],
-    spot_prices=[
-        SpotPrice(
-            machine_type="g2-standard-24",
-            region="us-central1",
-            currency="USD",
-            per_hour=Decimal("0.47872"),
-            since=datetime.date(2026, 10, 1),
-            lowest=Decimal("0.4"),
-            highest=Decimal("0.6"),
-            asked_on=DAY,
-        )
-    ],
-    windows=[
-        CalendarWindow(
-            machine_type="a3-highgpu-8g",
-            region="us-central1",
-            nodes=2,
-            days=60,
-            zone="us-central1-a",
-            start=datetime.date(2026, 12, 1),
-            end=datetime.date(2026, 12, 8),
-            asked_on=DAY,
-        )
-    ],
-)
+DAY = "2026-11-20"
+SPOT = {"machineType": "g2-standard-24", "zone": "us-central1-a", "rate": 0.081, "maxRate": 0.31, "days": 30}
+PRICE = {"machineType": "g2-standard-24", "region": "us-central1", "currency": "USD", "perHour": "0.47872"}
+PRICE |= {"since": "2026-10-01", "lowest": "0.4", "highest": "0.6"}
+WINDOW = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60, "zone": "us-central1-a"}
+WINDOW |= {"start": "2026-12-01", "end": "2026-12-08"}
+ENTRIES: dict[str, dict[str, Any]] = {"spot": {**SPOT, "until": DAY}, "spotPrices": PRICE, "windows": WINDOW}
+FIGURES = Calibration.model_validate({key: [{**entry, "askedOn": DAY}] for key, entry in ENTRIES.items()})
 
 
 def test_remarks_name_the_place_the_date_and_google() -> None:

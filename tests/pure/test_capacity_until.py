@@ -115,8 +115,7 @@ def test_tenants_are_told_the_end() -> None:
         "tenants": [{"name": "team-a", "members": ["group:a@example.com"]}],
     }
     own = load(values, "my-project")
-    published = Published.parse(publish(own, own.spaces[0], "my-project"))
-    (found,) = resolved(published).pools
+    (found,) = resolved(Published.parse(publish(own, own.spaces[0], "my-project"))).pools
     assert capacity_until(found.node_labels) == END
 
 
@@ -150,8 +149,7 @@ def test_a_run_loses_its_nodes_at_the_end_and_gets_no_others() -> None:
 
 
 def test_a_run_goes_on_with_the_nodes_of_another_pool() -> None:
-    trace = [run(0, 3000, checkpoint=100)]
-    (moved,) = day(trace, END - timedelta(seconds=2000), FIXED, gpu_pool("other")).runs
+    (moved,) = day([run(0, 3000, checkpoint=100)], END - timedelta(seconds=2000), FIXED, gpu_pool("other")).runs
     assert moved.ended
     assert (moved.expiries, len(moved.spans)) == (1, 2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -38,19 +39,8 @@ GPU_MACHINES = [machine_type for gpu in GPUS for machine_type in machines_with(g
 
 
 def shape_of(machine_type: str, gpu: str | None = None, gpus: int = 0, **changes: object) -> NodeShape:
-    values: dict[str, object] = {
-        "pool": "p",
-        "machine_type": machine_type,
-        "gpu": gpu,
-        "gpus": gpus,
-        "driver": "latest",
-        "capacity": "onDemand",
-        "zone": "us-central1-a",
-        "disk_gb": 100,
-        "labels": {},
-        "workload_identity": True,
-    }
-    return NodeShape(**(values | changes))  # type: ignore[arg-type]
+    shape = NodeShape("p", machine_type, gpu, gpus, "latest", "onDemand", "us-central1-a", 100, {}, True)
+    return replace(shape, **changes)  # type: ignore[arg-type]
 
 
 L4 = shape_of("g2-standard-24", "nvidia-l4", 2, disk_gb=200)
@@ -145,7 +135,9 @@ def test_unknown_machine_lists_similar_names() -> None:
     assert isinstance(caught.value, KeyError)
 
 
-def test_t4_is_attached_to_n1_only_in_possible_counts() -> None:
+def test_gpus_are_attached_only_in_possible_counts() -> None:
+    with pytest.raises(ValueError, match="g2-standard-24 cannot have 3 nvidia-l4"):
+        allocatable(shape_of("g2-standard-24", "nvidia-l4", 3))
     assert "n1-standard-8" in ATTACHABLE
     assert "e2-standard-8" not in ATTACHABLE
     assert with_gpus(machine("n1-standard-4"), "nvidia-tesla-t4", 2).gpus == 2
@@ -183,13 +175,6 @@ def test_g2_standard_24_gives_pods_the_known_amounts() -> None:
     assert free["pods"] == 110
 
 
-def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
-    total = quota.derive([(L4, 3)])
-    assert total["cpu"] < 72
-    assert total["memory"] < 288 * GI
-    assert total[NVIDIA_GPU] == 6
-
-
 def test_no_node_gives_pods_more_than_it_has() -> None:
     for listed in (*GPU_MACHINES, *MACHINES.values()):
         shape = shape_of(listed.name, listed.gpu, listed.gpus)
@@ -210,9 +195,7 @@ def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
 
 
 @pytest.mark.parametrize(("disk_gb", "reserved_gi"), [(10, 5), (100, 41), (200, 76), (1000, 100)])
-def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted_one(
-    disk_gb: int, reserved_gi: int
-) -> None:
+def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted(disk_gb: int, reserved_gi: int) -> None:
     """Reserved: the minimum of 50 %, 6 GiB + 35 % and 100 GiB of the disk. Evicted: 10 % of the file system."""
     shape = shape_of("e2-standard-4", disk_gb=disk_gb)
     have, free = (amounts["ephemeral-storage"] for amounts in (capacity_of(shape), allocatable(shape)))
@@ -225,8 +208,7 @@ def test_memory_of_a_small_node_is_near_googles_example() -> None:
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
     """
-    free = allocatable(shape_of("n2-standard-4"))["memory"]
-    assert 0 <= free - 13498416 * KI <= 91.1 * MI
+    assert 0 <= allocatable(shape_of("n2-standard-4"))["memory"] - 13498416 * KI <= 91.1 * MI
 
 
 @pytest.mark.parametrize(
@@ -323,36 +305,41 @@ def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() ->
     assert (MIN_RUN_SECONDS, MAX_RUN_SECONDS) == (10 * 60, 7 * 24 * 3600)
 
 
-def test_impossible_node_is_refused() -> None:
-    with pytest.raises(ValueError, match="g2-standard-24 cannot have 3 nvidia-l4"):
-        allocatable(shape_of("g2-standard-24", "nvidia-l4", 3))
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "cpu", "memory", "machine_type"),
+    [
+        ("nvidia-l4", 2, "4", "30Gi", "g2-standard-24"),
+        ("nvidia-l4", 1, "1", "1Gi", "g2-standard-4"),
+        ("nvidia-l4", 1, "4", "1Gi", "g2-standard-8"),  # four cores are more than a machine of four gives
+        ("nvidia-tesla-t4", 2, "1", "1Gi", "n1-standard-2"),
+        ("nvidia-tesla-a100", 1, "11", "74Gi", "a2-highgpu-1g"),
+        (None, 0, "1", "1Gi", "e2-standard-2"),
+    ],
+)
+def test_autopilot_takes_the_smallest_machine_that_fits(
+    gpu: str | None, gpus: int, cpu: str, memory: str, machine_type: str
+) -> None:
+    assert autopilot_machine(gpu, gpus, parse_quantity(cpu), parse_quantity(memory)).name == machine_type
 
 
-def test_autopilot_takes_the_smallest_machine_that_fits() -> None:
-    assert autopilot_machine("nvidia-l4", 2, Fraction(4), Fraction(30 * GI)).name == "g2-standard-24"
-    assert autopilot_machine("nvidia-l4", 1, Fraction(1), Fraction(GI)).name == "g2-standard-4"
-    # Four cores are more than a machine of four gives.
-    assert autopilot_machine("nvidia-l4", 1, Fraction(4), Fraction(GI)).name == "g2-standard-8"
-    assert autopilot_machine("nvidia-tesla-t4", 2, Fraction(1), Fraction(GI)).name == "n1-standard-2"
-    assert autopilot_machine(None, 0, Fraction(1), Fraction(GI)).name == "e2-standard-2"
-
-
-def test_autopilot_gives_a_pod_all_gpus_of_its_node() -> None:
-    with pytest.raises(LookupError, match="no node has 3 nvidia-l4, but 1, 2, 4, 8"):
-        autopilot_machine("nvidia-l4", 3, Fraction(1), Fraction(GI))
-    # One GPU and more than its largest machine has is no reason for a machine with two.
-    with pytest.raises(LookupError, match="no machine has 1 nvidia-tesla-a100"):
-        autopilot_machine("nvidia-tesla-a100", 1, Fraction(20), Fraction(GI))
-    assert smallest_machine("nvidia-l4", 3, Fraction(1), Fraction(GI)).name == "g2-standard-48"
-
-
-def test_autopilot_refuses_more_than_googles_maximum() -> None:
-    """https://github.com/argoproj/argo-workflows/issues/13073"""
-    assert autopilot_machine("nvidia-tesla-a100", 1, Fraction(11), Fraction(74 * GI)).name == "a2-highgpu-1g"
-    with pytest.raises(LookupError, match="maximum for a pod with 1 nvidia-tesla-a100 is 11 CPU and 74Gi of memory"):
-        autopilot_machine("nvidia-tesla-a100", 1, Fraction(111, 10), Fraction(60 * GI))
-    with pytest.raises(LookupError, match=r"this one requests 10 CPU and 74\.5Gi"):
-        autopilot_machine("nvidia-tesla-a100", 1, Fraction(10), Fraction(149 * GI, 2))
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "cpu", "memory", "text"),
+    [
+        # A pod gets all GPUs of its node.
+        ("nvidia-l4", 3, "1", "1Gi", "no node has 3 nvidia-l4, but 1, 2, 4, 8"),
+        # One GPU and more than its largest machine has is no reason for a machine with two.
+        ("nvidia-tesla-a100", 1, "20", "1Gi", "no machine has 1 nvidia-tesla-a100"),
+        # https://github.com/argoproj/argo-workflows/issues/13073
+        ("nvidia-tesla-a100", 1, "11100m", "60Gi", "a pod with 1 nvidia-tesla-a100 is 11 CPU and 74Gi of memory"),
+        ("nvidia-tesla-a100", 1, "10", "74.5Gi", r"this one requests 10 CPU and 74\.5Gi"),
+        ("nvidia-l4", 16, "1", "1Gi", "no machine has 16 nvidia-l4, .* the largest, g2-standard-96, has 8 nvidia-l4"),
+        ("nvidia-l40", 1, "1", "1Gi", "no machine has nvidia-l40"),
+    ],
+)
+def test_autopilot_refuses_what_no_machine_has(gpu: str, gpus: int, cpu: str, memory: str, text: str) -> None:
+    with pytest.raises(LookupError, match=text):
+        autopilot_machine(gpu, gpus, parse_quantity(cpu), parse_quantity(memory))
+    assert smallest_machine("nvidia-l4", 3, Fraction(1), Fraction(GI)).name == "g2-standard-48", "a node may have more"
 
 
 @pytest.mark.parametrize(
@@ -365,9 +352,7 @@ def test_autopilot_refuses_more_than_googles_maximum() -> None:
         ("nvidia-h100-80gb", 8, "200", "1700Gi", ""),
     ],
 )
-def test_autopilots_maximum_is_below_the_free_resources_of_the_largest_node(
-    gpu: str, gpus: int, cpu: str, memory: str, text: str
-) -> None:
+def test_autopilots_maximum_is_below_the_largest_node(gpu: str, gpus: int, cpu: str, memory: str, text: str) -> None:
     """https://github.com/GoogleCloudPlatform/autopilot-cost-calculator/blob/main/config.ini"""
     request = (parse_quantity(cpu), parse_quantity(memory))
     assert smallest_machine(gpu, gpus, *request).gpus == gpus
@@ -395,15 +380,6 @@ def test_gpus_of_a_pod_on_autopilot_are_the_quantities_that_google_supports() ->
         assert sorted({machine.gpus for machine in machines_with(gpu)}) == quantities, gpu
 
 
-def test_autopilot_has_no_machine_for_more_than_the_largest() -> None:
-    with pytest.raises(
-        LookupError, match=r"no machine has 16 nvidia-l4, .* the largest, g2-standard-96, has 8 nvidia-l4"
-    ):
-        autopilot_machine("nvidia-l4", 16, Fraction(1), Fraction(GI))
-    with pytest.raises(LookupError, match="no machine has nvidia-l40"):
-        autopilot_machine("nvidia-l40", 1, Fraction(1), Fraction(GI))
-
-
 # Quota, zones, identity, versions
 
 
@@ -414,6 +390,7 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
     for resource in total:
         assert total[resource] == 3 * free(L4)[resource] + free(big)[resource]
     assert total[NVIDIA_GPU] == 10
+    assert quota.derive([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -427,19 +404,12 @@ def test_workloads_get_the_rest_of_a_node_after_gkes_agents(machine_type: str, a
     for resource in ("cpu", "memory"):
         taken = sum(parse_quantity(getattr(agent, resource)) for agent in there)
         assert abs(have[resource] - left[resource] - taken) < KI
-    assert {resource: left[resource] for resource in have.keys() - {"cpu", "memory"}} == {
-        resource: have[resource] for resource in have.keys() - {"cpu", "memory"}
-    }
+    assert all(left[resource] == have[resource] for resource in have.keys() - {"cpu", "memory"})
 
 
 def test_agents_of_a_gpu_node_take_under_a_core_and_two_gib() -> None:
     requests = agent_requests(gpu=True, tpu=False)
-    assert Fraction(1, 2) < requests["cpu"] < 1
-    assert GI < requests["memory"] < 2 * GI
-
-
-def test_derived_quota_of_no_nodes_is_empty() -> None:
-    assert quota.derive([]) == {}
+    assert (1 / 2 < requests["cpu"] < 1, GI < requests["memory"] < 2 * GI) == (True, True)
 
 
 def test_every_zone_is_of_its_region() -> None:

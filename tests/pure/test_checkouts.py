@@ -119,9 +119,7 @@ def test_a_whole_repository_with_programs_in_every_key_is_read_and_runs_none(che
     assert not marker.exists()
 
 
-def test_git_reads_no_configuration_but_its_own(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_git_reads_only_its_own_configuration(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shows it for every key that git has or will have."""
     everything(checkout / ".git", tmp_path / "marker")
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
@@ -134,9 +132,7 @@ def test_git_reads_no_configuration_but_its_own(
     assert listed == ["core.repositoryformatversion=0", "core.bare=true"]
 
 
-def test_git_never_runs_in_the_folder_of_a_stranger(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_git_never_runs_in_a_strangers_folder(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folders = list[Path]()
     run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run
 
@@ -181,9 +177,7 @@ def test_files_that_git_lacks_are_no_empty_base(checkout: Path) -> None:
         source(checkout / "cluster")
 
 
-def test_without_git_the_folder_before_the_change_must_be_named(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_git_the_base_must_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         Stop, match=r"Git is not on PATH, and it reads what .*/repository had before the change.* --base"

@@ -147,8 +147,7 @@ def test_a_failure_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.
         monkeypatch.undo()
         assert number > failing
         assert no_marker_is_wrong(directory), failing
-        resumed = intact(Checkpoints(directory).resume())
-        assert resumed in (step_saved, 30), failing
+        assert intact(Checkpoints(directory).resume()) in (step_saved, 30), failing
         # The next save works, and nothing unfinished stays.
         start(directory).save(40, content(40))
         assert intact(Checkpoints(directory).resume()) == 40
@@ -184,9 +183,7 @@ run.save(30, {name: lambda file, name=name: file.write(contents[name]) for name 
 """
 
 
-def test_a_process_killed_at_any_call_leaves_a_complete_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_kill_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     saved(tmp_path / "counted", 10, 20)
     changes = count_changes(monkeypatch, tmp_path / "counted")
     environment = os.environ | {"PYTHONPATH": str(Path(checkpoints.__file__).parent)}
@@ -249,8 +246,7 @@ def test_a_checkpoint_under_the_name_of_another_step_is_none(tmp_path: Path) -> 
 
 
 def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
-    run = saved(tmp_path, 10, 20)
-    write_file(run.begin(30), "model", content(30)["model"])
+    write_file(saved(tmp_path, 10, 20).begin(30), "model", content(30)["model"])
     later = tmp_path / "step-00000031-000009-ffffffff"  # by a writer that started since
     later.mkdir()
     assert steps(tmp_path) == [31, 30, 20, 10]
@@ -282,9 +278,7 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_fall_back(monkeypatch: pytes
     assert intact(Checkpoints(tmp_path).resume()) == 20
 
 
-def test_a_full_disk_keeps_the_old_checkpoint_and_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_full_disk_keeps_the_old_checkpoint_and_names_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = saved(tmp_path, 10, 20)
     written = 0
 
@@ -348,8 +342,7 @@ def test_a_writer_that_is_replaced_in_mid_save_writes_no_marker(tmp_path: Path) 
 
 
 def test_a_late_marker_of_a_replaced_writer_harms_nothing(tmp_path: Path) -> None:
-    first = saved(tmp_path, 10)
-    folder = first.begin(20)
+    folder = saved(tmp_path, 10).begin(20)
     files = {name: write_file(folder, name, write) for name, write in content(20).items()}
     second = start(tmp_path)
     # Between its look for a newer writer and its marker, the first process was stopped for a while.
@@ -388,11 +381,6 @@ def test_a_writer_does_not_remove_one_that_starts_meanwhile(monkeypatch: pytest.
     assert newer.exists()
     with pytest.raises(SecondWriter, match="writer 000009-00000000"):
         run.save(10, content(10))
-
-
-def test_only_the_writer_saves(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="Only process 0"):
-        Checkpoints(tmp_path).save(10, content(10))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -434,11 +422,6 @@ def test_a_damaged_checkpoint_counts_as_none_and_is_removed_in_its_turn(tmp_path
     assert steps(tmp_path) == [60, 50]
 
 
-def test_at_least_one_checkpoint_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="CHECKPOINT_KEEP is 0"):
-        Checkpoints(tmp_path, keep=0)
-
-
 def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> None:
     saved(tmp_path / "old", 10, 20)
     before = sorted(tmp_path.rglob("*"))
@@ -451,14 +434,24 @@ def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> 
     assert before == sorted(path for path in tmp_path.rglob("*") if "new" not in path.parts)
 
 
-def test_a_run_does_not_begin_at_step_0_because_there_is_nothing_to_continue(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="The run would begin at step 0"):
-        Checkpoints(tmp_path / "new", resume_from=tmp_path / "mistyped").resume()
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: Checkpoints(path).save(10, content(10)), "Only process 0"),
+        (lambda path: Checkpoints(path, keep=0), "CHECKPOINT_KEEP is 0"),
+        (lambda path: Checkpoints(path, resume_from=path / "mistyped").resume(), "The run would begin at step 0"),
+    ],
+    ids=["saved by another process", "none is kept", "nothing to continue"],
+)
+def test_a_run_without_a_writer_a_checkpoint_to_keep_or_one_to_continue_is_refused(
+    call: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        call(tmp_path)
 
 
 def test_shards_are_refused_by_another_number_of_processes(tmp_path: Path) -> None:
-    run = start(tmp_path)
-    checkpoint = run.save(10, content(10), world_size=2)
+    checkpoint = start(tmp_path).save(10, content(10), world_size=2)
     read_marker(checkpoint.folder).require_world_size(2)
     with pytest.raises(CheckpointError, match="has the shards of 2 processes, and 4 are running"):
         read_marker(checkpoint.folder).require_world_size(4)

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from gke_ai.terminal import Stop
 from gke_ai.workspace import stack as stacks
 from gke_ai.workspace.stack import Context, Stack
 from tests.support.commands import gke_ai
-from tests.support.local_server import listening
+from tests.support.local_server import answering
 from tests.support.repository import ROOT
 
 VERBS = every_verb.commands
@@ -79,16 +78,9 @@ def test_the_help_imports_no_pulumi_and_no_kubernetes() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_shell_gets_its_completion() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gke_ai"],
-        cwd=ROOT,
-        env={"_GKE_AI_COMPLETE": "zsh_source"},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert "#compdef gke-ai" in done.stdout
+def test_a_shell_gets_its_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_GKE_AI_COMPLETE", "zsh_source")
+    assert "#compdef gke-ai" in run().stdout
 
 
 # ----------------------------------------------------------------------------------------------------------- exit codes
@@ -181,9 +173,7 @@ def test_the_help_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("google")
 @pytest.mark.parametrize(("run", "version"), [("nowhere", PROJECT_VERSION), ("run", "0.3.0")])
-def test_an_installed_emulator_has_the_version_of_the_command(
-    run: str, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_emulator_has_the_commands_version(run: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "INSTALLED", True)
     monkeypatch.setattr(options, "RUN", ROOT / "emulator" / run)
     monkeypatch.setattr("importlib.metadata.version", lambda _: version)
@@ -211,13 +201,10 @@ def test_a_context_that_the_kubeconfig_lacks_is_named(monkeypatch: pytest.Monkey
         gke_ai("status", "--context", "team")
 
 
+NODE_INFO = {"kubeletVersion": "v1.36.3-gke.1", "osImage": "Ubuntu 24.04"}
 NODE = {
     "metadata": {"name": "gpu-1", "labels": {"cloud.google.com/gke-accelerator": "nvidia-l4"}},
-    "status": {
-        "allocatable": {"cpu": "8"},
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "nodeInfo": {"kubeletVersion": "v1.36.3-gke.1", "osImage": "Ubuntu 24.04"},
-    },
+    "status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": NODE_INFO},
 }
 JOB = {
     "metadata": {"name": "finetune", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
@@ -242,43 +229,24 @@ LISTS = {
 }
 
 
-class Cluster(BaseHTTPRequestHandler):
+def answer(method: str, path: str, _: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """The API of a cluster with Kueue of another version, without JobSet, with a node and a waiting Job."""
-
-    def do_GET(self) -> None:
-        """Answers a list, or what is served."""
-        path = self.path.partition("?")[0]
-        if path == "/version":
-            self._answer(200, {"gitVersion": "v1.36.4-gke.1"})
-        elif path == "/apis/kueue.x-k8s.io":
-            self._answer(200, {"versions": [{"version": "v1alpha1"}]})
-        elif path not in LISTS and ("jobset" in path or "kueue.x-k8s.io" in path or "gateway" in path):
-            self._answer(404, {"message": "not found"})
-        else:
-            self._answer(200, {"items": LISTS.get(path, [])})
-
-    def do_POST(self) -> None:
-        """Answers whether the user may list something: nodes are refused."""
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        allowed = body["spec"]["resourceAttributes"]["resource"] != "nodes"
-        self._answer(201, {"status": {"allowed": allowed}})
-
-    def _answer(self, code: int, content: object) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
+    if method == "POST":  # whether the user may list something: nodes are refused
+        return 201, {"status": {"allowed": body["spec"]["resourceAttributes"]["resource"] != "nodes"}}
+    if path == "/version":
+        return 200, {"gitVersion": "v1.36.4-gke.1"}
+    if path == "/apis/kueue.x-k8s.io":
+        return 200, {"versions": [{"version": "v1alpha1"}]}
+    if path not in LISTS and ("jobset" in path or "kueue.x-k8s.io" in path or "gateway" in path):
+        return 404, {"message": "not found"}
+    return 200, {"items": LISTS.get(path, [])}
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     """A kubeconfig whose context `team` is a cluster of which no stack is known."""
     request.getfixturevalue("google")
-    with listening(Cluster) as address:
+    with answering(answer) as address:
         kubeconfig = {
             "current-context": "other",
             "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
@@ -307,9 +275,7 @@ def test_a_shortened_status_says_how_to_list_everything_on_the_emulator(
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_cluster_alone_is_read_without_pulumi(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_alone_needs_no_pulumi(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     gke_ai("status", "--context", "team")
     printed = capsys.readouterr().out
@@ -332,14 +298,10 @@ def test_the_doctor_of_a_cluster_names_what_it_lacks(capsys: pytest.CaptureFixtu
     assert gke_ai("doctor", "--context", "team") == 1
     printed = capsys.readouterr().out
     for text in (
-        "you may not list nodes of all namespaces",
-        "gke-ai snapshot --role | kubectl --context team apply",
-        "it serves v1alpha1, and not v1beta2, which gke-ai reads",
-        "JobSet (advice)",
-        "the node has accelerators and offers none",
-        "kubectl --context team get pods -n kube-system",
-        "pods there wait for their buckets forever",
-        "2 missing",
+        *("you may not list nodes of all namespaces", "gke-ai snapshot --role | kubectl --context team apply"),
+        *("it serves v1alpha1, and not v1beta2, which gke-ai reads", "JobSet (advice)"),
+        *("the node has accelerators and offers none", "kubectl --context team get pods -n kube-system"),
+        *("pods there wait for their buckets forever", "2 missing"),
     ):
         assert text in " ".join(printed.split()), text
 
@@ -390,10 +352,7 @@ def test_mandatory_policies_must_pass_before_an_up(pulumi: Pulumi, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("error", "says"),
-    [
-        ("error: no stack named 'prod' found", "pulumi stack init prod"),
-        ("error: not logged in", "error: not logged in"),
-    ],
+    [("error: no stack named 'prod' found", "pulumi stack init prod"), ("error: not logged in", "not logged in")],
 )
 def test_a_stack_is_not_created_on_google_cloud(error: str, says: str, pulumi: Pulumi) -> None:
     """Its user chooses the backend and the secrets provider."""

@@ -119,9 +119,7 @@ def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None
     assert flags(on_two_gpus()) == ['--model-loader-extra-config={"distributed":true}']
     assert flags(on_two_gpus(image="vllm/vllm-openai:v0.20.1")) == []
     assert flags(cache_example({"reader": "streamer"})) == []
-    assert flags(cache_example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], (
-        "a mounted bucket"
-    )
+    assert flags(cache_example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], "mounted bucket"
 
 
 def test_a_pool_that_streams_images_warns_of_an_image_that_it_pulls() -> None:

@@ -77,8 +77,7 @@ def test_another_preemptor_is_otherwise() -> None:
 
 
 def test_a_snapshot_does_not_name_the_preemptor() -> None:
-    taken = build("prod", cluster(), SINCE).objects
-    assert verdicts(FORECAST, taken) == {GEMMA: AS_FORECAST, JOB: AS_FORECAST}
+    assert verdicts(FORECAST, build("prod", cluster(), SINCE).objects) == {GEMMA: AS_FORECAST, JOB: AS_FORECAST}
     slow = cluster()
     for condition in slow["Workload"][0]["status"]["conditions"]:
         condition["reason"] = {"Evicted": "PodsReadyTimeout"}.get(condition["type"], condition["reason"])
@@ -87,8 +86,7 @@ def test_a_snapshot_does_not_name_the_preemptor() -> None:
 
 def test_an_old_eviction_is_no_result_of_the_change() -> None:
     objects = cluster(Workload=[dated(evicted("wj", RUN, "wa", "a"), changed=EARLIER)])
-    only_waits = Forecast("prod", "x", True, 1, 1, waits=FORECAST.waits)
-    assert verdicts(only_waits, objects) == {JOB: AS_FORECAST}
+    assert verdicts(Forecast("prod", "x", True, 1, 1, waits=FORECAST.waits), objects) == {JOB: AS_FORECAST}
 
 
 def test_a_run_that_ended_and_is_gone_is_as_forecast() -> None:

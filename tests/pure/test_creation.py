@@ -124,9 +124,7 @@ WARNED = (
         (Answer(409, {}, "exists"), "Pod", []),
     ],
 )
-def test_every_rule_that_an_object_breaks_is_named(
-    answer: Answer, kind: str, found: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_rules_are_named(answer: Answer, kind: str, found: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = iter([answer, Answer(404)])
     monkeypatch.setattr(member, "request", lambda *_, **__: next(asked))
     unused: Any = None
@@ -152,9 +150,7 @@ def test_the_warnings_of_an_answer_are_read() -> None:
         ({"services": "0", "requests.storage": "1"}, ""),
     ],
 )
-def test_a_quota_that_never_allows_all_pods_of_a_run_is_named(
-    hard: Object, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quota_that_never_fits_a_whole_run_is_named(hard: Object, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quotas: Object = {"items": [{"metadata": {"name": "q"}, "spec": {"hard": hard}}]}
     monkeypatch.setattr(member, "request", lambda *_, **__: Answer(200, quotas))
     unused: Any = None
@@ -169,10 +165,7 @@ def test_a_quota_that_never_allows_all_pods_of_a_run_is_named(
     ("answer", "found"),
     [
         (Answer(404), "namespace a has no Secret s, without which the pods do not start. Create it"),
-        (
-            Answer(200, {"data": {"other": "eA=="}}),
-            "Secret s has no key k, without which the pods do not start. Add it",
-        ),
+        (Answer(200, {"data": {"other": "eA=="}}), "Secret s has no key k, without which the pods do not start."),
         (Answer(200, {"data": {"k": "eA=="}}), ""),
         (Answer(200, {"data": None}), "Secret s has no key k"),
         (Answer(403), ""),

@@ -42,8 +42,7 @@ SECONDS, BYTES = 5, 50 * 2**20
 
 # ---------------------------------------------------------------------------------------------------- bounded
 def manager_configuration(file: Path) -> None:
-    answer = Answer(200, {"data": {kueue.KEY: file.read_text()}})
-    assert kueue.configuration(answer) is None
+    assert kueue.configuration(Answer(200, {"data": {kueue.KEY: file.read_text()}})) is None
     raise Stop(f"{file} is left out")
 
 
@@ -138,41 +137,13 @@ def test_a_file_without_end_and_one_that_is_no_text_are_refused(tmp_path: Path) 
 YES = ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE", "!!bool&yes")
 NO = ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")
 WORDS = (
-    "yEs",
-    "oN",
-    "tRUE",
-    "nULL",
-    "t",
-    "f",
-    "none",
-    "None",
-    "nan",
-    "NaN",
-    "inf",
-    "Infinity",
-    "=",
-    "1 2",
-    "v1",
-    "1,000",
+    *("yEs", "oN", "tRUE", "nULL", "t", "f", "none", "None", "nan"),
+    *("NaN", "inf", "Infinity", "=", "1 2", "v1", "1,000"),
 )
 DATES = ("2026-01-01", "2026-1-1", "2026-01-01T00:00:00Z", "2026-01-01 10:00:00", "12:30:45.5", "1:30", "190:20:30")
 NO_NUMBERS = (
-    "_1",
-    ".5__5",
-    "._5",
-    ".5_",
-    ".",
-    "--1",
-    "1e",
-    "1.2.3",
-    "0o8",
-    "0x",
-    "0xg",
-    "0b12",
-    "0x1p-2",
-    "1e400",
-    "1Gi",
-    "100m",
+    *("_1", ".5__5", "._5", ".5_", ".", "--1", "1e", "1.2.3", "0o8"),
+    *("0x", "0xg", "0b12", "0x1p-2", "1e400", "1Gi", "100m"),
 )
 NUMBERS = {
     1000: ("1_000", "1e3", "1E3", "1_0_00.0"),

@@ -68,8 +68,7 @@ def test_source_is_never_written_to(tmp_path: Path) -> None:
 
 
 def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    stack = emulated.prepare("mine", source)
+    stack = emulated.prepare("mine", write(tmp_path / "mine.yaml", size=1))
     assert stack.config_file
     content = yaml.safe_load(stack.config_file.read_text())
     content["encryptionsalt"] = "v1:salt"
@@ -127,9 +126,7 @@ def deploying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         other.kill()
 
 
-def test_an_up_does_not_deploy_the_configuration_of_a_second_one_which_is_refused(
-    tmp_path: Path, deploying: subprocess.Popen[str]
-) -> None:
+def test_an_up_refuses_a_second_one_and_its_configuration(tmp_path: Path, deploying: subprocess.Popen[str]) -> None:
     second = write(tmp_path / "two.yaml", size=2)
     with pytest.raises(Stop, match=r"two\.yaml is not the configuration with which another command deploys"):
         emulated.prepare("mine", second, deploying=True)
@@ -186,9 +183,7 @@ def test_a_broken_copy_is_written_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is damaged and is written again" in capsys.readouterr().err
 
 
-def test_a_broken_configuration_stops_a_deployment_and_no_other_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_configuration_stops_only_a_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
     emulated.prepare("mine", source)
     source.write_text(BROKEN)

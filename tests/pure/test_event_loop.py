@@ -43,7 +43,5 @@ def loop_of_a_fixture() -> asyncio.AbstractEventLoop:
     return asyncio.get_event_loop()
 
 
-def test_a_fixture_of_a_module_has_the_loop_after_a_test_that_uses_asyncio_run(
-    loop_of_a_fixture: asyncio.AbstractEventLoop,
-) -> None:
+def test_a_modules_fixture_has_the_loop_after_asyncio_run(loop_of_a_fixture: asyncio.AbstractEventLoop) -> None:
     assert loop_of_a_fixture is fixtures.LOOP

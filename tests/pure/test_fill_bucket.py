@@ -134,9 +134,7 @@ def test_missing_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub
     hub.requests.clear()
     fill(folder, hub)
     assert is_complete(folder)
-    assert [request.path for request in hub.requests if "/resolve/" in request.path] == [
-        f"/{MODEL}/resolve/{COMMIT}/{SHARD}"
-    ]
+    assert [sent.path for sent in hub.requests if "/resolve/" in sent.path] == [f"/{MODEL}/resolve/{COMMIT}/{SHARD}"]
 
 
 def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
@@ -155,12 +153,7 @@ def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) ->
 
 def test_copies_of_the_weights_in_folders_are_skipped() -> None:
     """As in openai/gpt-oss-120b, whose `original` has the same 65 GB again."""
-    names = (
-        "config.json",
-        "model-00000-of-00001.safetensors",
-        "original/model--00001.safetensors",
-        "original/config.json",
-    )
+    names = ("config.json", "model-00000-of-00001.safetensors", "original/model-1.safetensors", "original/config.json")
     files = [ModelFile(name, 10, "git", "0") for name in names]
     assert [file.name for file in needed(files)] == [names[0], names[1], names[3]]
 
@@ -178,9 +171,7 @@ def test_model_without_safetensors_is_downloaded_in_its_format(folder: Path) -> 
 
 
 @pytest.mark.parametrize("after", [0, 1, BLOCK, 3 * BLOCK + 7, len(FILES[SHARD]) - 1])
-def test_killed_process_continues_with_a_range_and_leaves_complete_files_untouched(
-    folder: Path, hub: FakeHub, after: int
-) -> None:
+def test_killed_process_goes_on_with_a_range_and_leaves_complete_files(folder: Path, hub: FakeHub, after: int) -> None:
     hub.files = {name: FILES[name] for name in ("config.json", SHARD)}
     hub.hold_after = after
     killed = start(folder, hub)
@@ -234,9 +225,7 @@ def test_connection_that_closes_early_continues_with_a_range(folder: Path, hub: 
     assert [request.start for request in hub.of(SHARD)] == [0, 123_456]
 
 
-def test_server_without_ranges_is_read_from_the_beginning_and_nothing_is_written_twice(
-    folder: Path, hub: FakeHub
-) -> None:
+def test_server_without_ranges_is_read_from_the_beginning_and_nothing_written_twice(folder: Path, hub: FakeHub) -> None:
     answers = iter([FILES[SHARD][:123_456]])
     hub.faults[SHARD] = lambda *_: next(answers, None)
     hub.ignores_ranges = True
@@ -252,9 +241,7 @@ def test_wrong_checksum_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
     assert [request.start for request in hub.of(SHARD)] == [0, 0]
 
 
-def test_progress_loses_only_the_bytes_that_are_downloaded_again(
-    folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_loses_only_repeated_bytes(folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
     shown: list[str] = []
 
     def is_shown_twice() -> bool:
@@ -279,9 +266,7 @@ def test_progress_loses_only_the_bytes_that_are_downloaded_again(
 
 
 @pytest.mark.parametrize("name", [SHARD, "config.json"])
-def test_checksum_that_stays_wrong_fails_and_leaves_nothing_that_looks_complete(
-    folder: Path, hub: FakeHub, name: str
-) -> None:
+def test_checksum_that_stays_wrong_fails_and_nothing_looks_complete(folder: Path, hub: FakeHub, name: str) -> None:
     hub.faults[name] = lambda _, content: b"x" * len(content)
     with pytest.raises(FillError, match=rf"{name} had another .* checksum than [0-9a-f]+ 3 times.*proxy"):
         fill(folder, hub)
@@ -383,9 +368,7 @@ def test_interrupted_repair_continues_with_the_commit_of_the_marker(folder: Path
     assert not any(request.path.endswith("/revision/main") for request in hub.requests)
 
 
-def test_record_that_a_killed_process_left_empty_is_written_again(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_that_a_kill_left_empty_is_written(folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill_bucket, "RECORD_PAUSE_SECONDS", 0.001)
     source = folder / FILLING / fill_bucket.SOURCE
     source.parent.mkdir(parents=True)
@@ -450,9 +433,7 @@ def test_busy_hub_is_asked_again_after_the_time_that_it_names(
     assert pauses[1] < 1
 
 
-def test_pauses_grow_and_a_hub_that_never_answers_is_an_error(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(random, "uniform", lambda _, high: high)

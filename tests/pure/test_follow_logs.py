@@ -64,8 +64,7 @@ class Cluster:
     def follow(self) -> tuple[list[str], list[str]]:
         """The lines that are shown, and the summary."""
         shown: list[str] = []
-        summary = [*Followed(UNUSED, RUN, 100, shown.append).report()]
-        return shown, summary
+        return shown, [*Followed(UNUSED, RUN, 100, shown.append).report()]
 
 
 def test_lines_of_pods_that_restart_and_come_later_have_the_name_of_their_pod(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +122,7 @@ def test_a_deleted_run_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("patience", [60.0, -1.0])
-def test_a_cluster_that_does_not_answer_is_asked_again_for_a_while(
-    patience: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_cluster_is_asked_again_for_a_while(patience: float, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, [[pod("mine-0")], [pod("mine-0")], []])
     looks = iter([True, False])
 
@@ -176,8 +173,7 @@ def test_lines_are_yielded_while_they_are_written(broken: bool) -> None:
             """Nothing."""
 
     with listening(Handler) as address:
-        api = client_of(kubeconfig(f"http://{address}"), 1)
-        lines = stream(api, "/log", {"follow": "true"}, 5)
+        lines = stream(client_of(kubeconfig(f"http://{address}"), 1), "/log", {"follow": "true"}, 5)
         assert next(lines) == "first"
         first_is_read.set()
         assert next(lines) == "second \N{REPLACEMENT CHARACTER}"

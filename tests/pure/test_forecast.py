@@ -50,6 +50,9 @@ from tests.support.timelines import (
 )
 
 JOB = owned("Job", "finetune", "job-uid")
+RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
+RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
+EVICTED = (3, "workload", evicted("wj", JOB, "other", "unknown"))
 POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")
 
 
@@ -59,7 +62,7 @@ def scaled_up(suffix: str = "1") -> Timeline:
     owner = owned("Pod", f"gemma-abc-{suffix}", f"b{suffix}")
     return timeline(
         (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "pod", replica("a", node="node-1")),
         (-1, "pod", pod("j1", JOB, node="node-2")),
         (-1, "node", node("1")),
@@ -80,21 +83,16 @@ def scaled_up(suffix: str = "1") -> Timeline:
 
 def test_second_replica_preempts_the_run() -> None:
     forecast = outcome(scaled_up(), compression=60)
-    assert forecast.evictions == (
-        Eviction(
-            named("llm/job/finetune"), "lq", 20, "Preempted", "InClusterQueue", named("llm/deployment/gemma"), "l4", 3
-        ),
-    )
-    assert forecast.starts == (Start(named("llm/deployment/gemma"), "lq", 30, "l4", 4, 2),)
+    assert forecast.evictions == (Eviction(RUN, "lq", 20, "Preempted", "InClusterQueue", GEMMA, "l4", 3),)
+    assert forecast.starts == (Start(GEMMA, "lq", 30, "l4", 4, 2),)
     (wait,) = forecast.waits
-    assert (str(wait.workload), wait.text, wait.before) == ("llm/job/finetune", "2 more GPUs in flavor l4", False)
+    assert (wait.workload, wait.text, wait.before) == (RUN, "2 more GPUs in flavor l4", False)
     assert forecast.ends == ()
     assert forecast.interruptions == (), "Kueue's eviction is no other interruption"
 
 
 def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
-    forecast = outcome(scaled_up(), compression=60)
-    (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
+    (lane,) = [lane for lane in outcome(scaled_up(), compression=60).lanes if lane.group == "server"]
     # The pod is held back for 5 s, from 4.2 s to 9.2 s: 5 minutes on Google Cloud.
     assert lane == Lane("server", "llm/gemma", ((0, Count(1, 1)), (2, Count(1, 2)), (304, Count(2, 2))))
     assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, Count(2, 2))
@@ -146,21 +144,17 @@ def test_states_of_a_run_are_a_lane() -> None:
 
 
 def test_evicted_and_admitted_again_is_both() -> None:
-    again = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
-        (3, "workload", evicted("wj", JOB, "other", "unknown")),
-        (13, "workload", workload("wj", JOB, 20, flavor="spot")),
-    )
+    again = timeline(RUNS, EVICTED, (13, "workload", workload("wj", JOB, 20, flavor="spot")))
     forecast = outcome(again)
-    assert [(str(entry.workload), str(entry.preemptor)) for entry in forecast.evictions] == [("llm/job/finetune", "")]
-    assert forecast.starts == (Start(named("llm/job/finetune"), "lq", 20, "spot", 13, 10),)
+    assert [(entry.workload, str(entry.preemptor)) for entry in forecast.evictions] == [(RUN, "")]
+    assert forecast.starts == (Start(RUN, "lq", 20, "spot", 13, 10),)
     assert forecast.waits == ()
 
 
 def test_a_run_that_is_evicted_twice_is_one_run() -> None:
     twice = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
-        (3, "workload", evicted("wj", JOB, "other", "unknown")),
+        RUNS,
+        EVICTED,
         (13, "workload", workload("wj", JOB, 20, flavor="l4")),
         (20, "workload", evicted("wj", JOB, "other", "unknown")),
     )
@@ -172,7 +166,7 @@ def test_an_eviction_from_before_the_change_is_no_result_of_it() -> None:
     waits = timeline((-1, "workload", evicted("wj", JOB, "x", "y")), (5, "workload", evicted("wj", JOB, "x", "y")))
     forecast = outcome(waits)
     assert forecast.evictions == ()
-    assert [(str(wait.workload), wait.before) for wait in forecast.waits] == [("llm/job/finetune", True)]
+    assert [(wait.workload, wait.before) for wait in forecast.waits] == [(RUN, True)]
 
 
 def test_replicas_of_a_server_are_counted_together() -> None:
@@ -188,11 +182,7 @@ def test_replicas_of_a_server_are_counted_together() -> None:
         (5, "workload", evicted("wb", POD_B, "wj", "job-uid", 10), "gone"),
     )
     (eviction,) = outcome(evicts).evictions
-    assert (str(eviction.workload), str(eviction.preemptor), eviction.count) == (
-        "llm/deployment/gemma",
-        "llm/job/finetune",
-        2,
-    )
+    assert (eviction.workload, eviction.preemptor, eviction.count) == (GEMMA, RUN, 2)
     assert eviction.seconds == 3
     assert outcome(evicts).ends == (), "their server creates evicted replicas again"
 
@@ -214,40 +204,30 @@ def test_a_replica_that_kueue_admits_while_it_is_deleted_does_not_start() -> Non
         (1.4, "pod", replica("b", deleted=True), "gone"),
     )
     assert outcome(fewer).starts == ()
-    assert [(str(end.workload), end.how, end.count) for end in outcome(fewer).ends] == [
-        ("llm/deployment/gemma", "Deleted", 2)
-    ]
+    assert [(end.workload, end.how, end.count) for end in outcome(fewer).ends] == [(GEMMA, "Deleted", 2)]
 
 
 def test_a_finished_run_and_a_deleted_one_end() -> None:
     other = owned("Job", "old", "old-uid")
     ends = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "workload", workload("wo", other, 20, flavor="l4")),
         (3, "workload", workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))),
         (4, "workload", workload("wo", other, 20, flavor="l4"), "gone"),
     )
-    assert outcome(ends).ends == (
-        End(named("llm/job/finetune"), "Succeeded", 3),
-        End(named("llm/job/old"), "Deleted", 4),
-    )
+    assert outcome(ends).ends == (End(RUN, "Succeeded", 3), End(named("llm/job/old"), "Deleted", 4))
 
 
 def test_a_deleted_run_has_not_succeeded_although_kueue_finishes_its_workload() -> None:
     finished = workload("wj", JOB, 20, flavor="l4", Finished=("True", "OwnerNotFound", "The owner is not found"))
-    deleted = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
-        (3, "workload", finished),
-        (4, "workload", finished, "gone"),
-    )
-    assert [(str(end.workload), end.how) for end in outcome(deleted).ends] == [("llm/job/finetune", "Deleted")]
+    deleted = timeline(RUNS, (3, "workload", finished), (4, "workload", finished, "gone"))
+    assert [(end.workload, end.how) for end in outcome(deleted).ends] == [(RUN, "Deleted")]
 
 
 def test_a_run_that_waits_after_an_eviction_and_is_deleted_ends() -> None:
-    removed = timeline(
-        (-1, "workload", evicted("wj", JOB, "x", "y")), (3, "workload", evicted("wj", JOB, "x", "y"), "gone")
-    )
-    assert outcome(removed).ends == (End(named("llm/job/finetune"), "Deleted", 3),)
+    item = EVICTED[2]
+    removed = timeline((-1, "workload", item), (3, "workload", item, "gone"))
+    assert outcome(removed).ends == (End(RUN, "Deleted", 3),)
 
 
 def test_what_ends_before_the_change_is_no_result_of_it() -> None:
@@ -377,7 +357,7 @@ def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     forecast = outcome(rollout, compression=60)
     (server,) = forecast.servers
     assert (server.fewest, server.below) == (2, 361)
-    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 1, lasted=361),)
+    assert forecast.interruptions == (Interruption(GEMMA, "rollout", 1, 1, lasted=361),)
 
 
 def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
@@ -394,7 +374,7 @@ def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
         (2, "workload", workload("wb", POD_B, 30, flavor="l4")),
     )
     forecast = outcome(rollout)
-    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 1, lasted=1),)
+    assert forecast.interruptions == (Interruption(GEMMA, "rollout", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
@@ -412,13 +392,13 @@ def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
         (2, "pod", replica("b", node="node-2")),
     )
     forecast = outcome(drained)
-    assert forecast.interruptions == (Interruption(named("llm/deployment/gemma"), "node pool l4", 1, 1, lasted=1),)
+    assert forecast.interruptions == (Interruption(GEMMA, "node pool l4", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
 def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     drained = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "node", node("1")),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "node", node("1", closed=True)),
@@ -429,7 +409,7 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     )
     forecast = outcome(drained, compression=60)
     until_the_end = 97 + 3 * 59  # the start of the node is compressed
-    expected = Interruption(named("llm/job/finetune"), "node pool l4", 1, 3, lasted=until_the_end, missing=1)
+    expected = Interruption(RUN, "node pool l4", 1, 3, lasted=until_the_end, missing=1)
     assert forecast.interruptions == (expected,)
     (pool,) = forecast.nodes
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
@@ -475,16 +455,12 @@ def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() 
     }
     waits = timeline((1, "pod", replica("a", unschedulable=True)), (2, "event", event))
     (wait,) = outcome(waits).waits
-    assert (str(wait.workload), wait.reason, wait.text) == (
-        "llm/deployment/gemma",
-        "NoNode",
-        "a node: l4: max node group size reached (3)",
-    )
+    assert (wait.workload, wait.reason, wait.text) == (GEMMA, "NoNode", "a node: l4: max node group size reached (3)")
 
 
 def test_a_run_whose_pods_have_no_nodes_is_one_workload() -> None:
     waits = timeline(*((1, "pod", pod(uid, JOB, unschedulable=True)) for uid in ("j1", "j2")))
-    assert [(str(wait.workload), wait.count) for wait in outcome(waits).waits] == [("llm/job/finetune", 1)]
+    assert [(wait.workload, wait.count) for wait in outcome(waits).waits] == [(RUN, 1)]
 
 
 def test_a_replica_that_waits_for_a_node_since_the_change_is_apart_from_one_that_waited_before() -> None:
@@ -503,7 +479,7 @@ def test_a_smaller_server_is_not_interrupted() -> None:
     )
     forecast = outcome(smaller)
     assert forecast.interruptions == ()
-    assert forecast.ends == (End(named("llm/deployment/gemma"), "Deleted", 2),)
+    assert forecast.ends == (End(GEMMA, "Deleted", 2),)
     assert [(server.wanted_after, server.below) for server in forecast.servers] == [(1, 0)]
 
 
@@ -608,20 +584,10 @@ def test_equal_outcomes_compare_as_forecast() -> None:
     [
         ({"evictions": ()}, "llm/job/finetune", "otherwise"),
         ({"starts": ()}, "llm/deployment/gemma", "not seen"),
-        ({"starts": (Start(named("llm/deployment/gemma"), "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
+        ({"starts": (Start(GEMMA, "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
+        ({"starts": (Start(GEMMA, "lq", 30, "l4", count=2),)}, "llm/deployment/gemma", "otherwise"),
         (
-            {"starts": (Start(named("llm/deployment/gemma"), "lq", 30, "l4", count=2),)},
-            "llm/deployment/gemma",
-            "otherwise",
-        ),
-        (
-            {
-                "evictions": (
-                    Eviction(
-                        named("llm/job/finetune"), "lq", 20, "Preempted", preemptor=named("llm/job/x"), flavor="l4"
-                    ),
-                )
-            },
+            {"evictions": (Eviction(RUN, "lq", 20, "Preempted", preemptor=named("llm/job/x"), flavor="l4"),)},
             "llm/job/finetune",
             "otherwise",
         ),
@@ -642,8 +608,5 @@ def test_times_are_not_compared() -> None:
 
 
 def test_facts_name_workload_outcome_preemptor_and_flavor() -> None:
-    assert set(facts(outcome(scaled_up()))) == {
-        Fact(named("llm/job/finetune"), "evicted", named("llm/deployment/gemma"), "l4"),
-        Fact(named("llm/job/finetune"), "waits"),
-        Fact(named("llm/deployment/gemma"), "starts", named(""), "l4"),
-    }
+    starts = Fact(GEMMA, "starts", named(""), "l4")
+    assert set(facts(outcome(scaled_up()))) == {Fact(RUN, "evicted", GEMMA, "l4"), Fact(RUN, "waits"), starts}

@@ -63,8 +63,7 @@ def test_the_section_names_what_is_there_and_creates_nothing() -> None:
     }
     assert found.left_out == ("Cluster queue unused: no local queue above leads to it. Add one to use it.",)
     written = yaml.safe_load(yaml.safe_dump(found.queues))
-    cluster = {"name": "shared", "mode": "existing"}
-    stack = settings.load({"cluster": cluster, "queues": written}, "my-project")
+    stack = settings.load({"cluster": {"name": "shared", "mode": "existing"}, "queues": written}, "my-project")
     assert [*refusals(needs.of_cluster(stack), CLUSTER)] == []
     modes = [flavor.mode for flavor in stack.queues.flavors]
     modes += [queue.mode for queue in stack.queues.local_queues]

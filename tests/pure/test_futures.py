@@ -81,9 +81,7 @@ IN_JOBS = [{"name": "main", "template": {"spec": {"activeDeadlineSeconds": 700}}
     ],
     ids=["kueue", "kueue after an eviction", "Job", "JobSet", "JobSet that restarts", "passed", "none"],
 )
-def test_no_run_goes_on_beyond_its_own_limit(
-    spec: Object, status: Object, owners: dict[str, list[Object]], seconds: float
-) -> None:
+def test_runs_end_at_their_limit(spec: Object, status: Object, owners: dict[str, list[Object]], seconds: float) -> None:
     """It has run for 600 s, and others of its queue take an hour."""
     runs = workload("big", 600, 600)
     runs["spec"] |= spec

@@ -36,6 +36,7 @@ from gke_ai.settings import BadConfiguration, load
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_configuration
 from tests.support import repository
+from tests.support.mistakes import places
 from tests.support.snapshots import synthetic
 
 QUICK, LONG = range(150), range(150, 5_000)
@@ -43,44 +44,14 @@ NOW = datetime(2026, 11, 23, tzinfo=UTC)
 PROJECT = "my-project"
 
 HOSTILE: list[Any] = [
-    *(
-        "",
-        "/",
-        "..",
-        "../../../etc/passwd",
-        "/etc/passwd",
-        "~/.ssh/id_rsa",
-        "a/../../b",
-        "\x00",
-        "\u202e",
-        "a" * 70_000,
-    ),
-    *(
-        "$(id)",
-        "`id`",
-        "; rm -rf /",
-        "${HOME}",
-        "{{ .Values }}",
-        "{project}",
-        "%s%n",
-        "<script>",
-        "](javascript:x)",
-        "=1+1",
-    ),
+    *("", "/", "..", "../../etc/passwd", "/etc/passwd", "~/.ssh/id_rsa", "a/../../b", "\x00", "\u202e", "a" * 70_000),
+    *("$(id)", "`id`", "; rm -rf /", "${HOME}", "{{ .Values }}", "{project}"),
+    *("%s%n", "<script>", "](javascript:x)", "=1+1"),
     *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "2026-99-99T99:99:99Z", "2026-11-23T10:00:00Z", "1e999", "NaN"),
     *(0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**300, 1e308, -0.0, float("nan"), float("inf"), True, False, None),
     *([], {}, [[]], [{}], [None], {"": ""}, {"name": None}, {"*": 1}, ["x"] * 2000, {str(n): n for n in range(2000)}),
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "kube-system"}},
 ]
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yields the path of every value of a document, without its root."""
-    if path:
-        yield path
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, part in parts:
-        yield from places(part, (*path, step))
 
 
 def mutated(document: Any, seed: int) -> Any:
@@ -106,9 +77,7 @@ def mutated(document: Any, seed: int) -> Any:
                 source = source[step]
             parent[last] = copy.deepcopy(source[end])
         elif isinstance(parent, dict):
-            parent[chance.choice(["", "x/../y", "__class__", "apiVersion", "status", "*", "a" * 1000])] = parent.pop(
-                last
-            )
+            parent[chance.choice(["", "../y", "__class__", "apiVersion", "status", "*", "a" * 1000])] = parent.pop(last)
     return changed
 
 
@@ -126,15 +95,8 @@ def touches_nothing() -> Iterator[None]:
 
 WATCHED: list[list[str]] = []
 CHANGES = (
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.mkdir",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-    "os.truncate",
-    "shutil.",
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link"),
+    *("os.symlink", "os.chmod", "os.truncate", "shutil."),
 )
 
 
@@ -142,9 +104,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if not WATCHED:
         return
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    if writes or event.startswith(
-        (*CHANGES, "subprocess.", "socket.connect", "os.exec", "os.system", "os.posix_spawn")
-    ):
+    if writes or event.startswith((*CHANGES, "subprocess.", "socket.connect", "os.exec", "os.system", "os.posix")):
         WATCHED[0].append(f"{event} {arguments[:2]}")
 
 
@@ -158,8 +118,7 @@ def snapshot() -> Any:
     whole = json.loads(synthetic(4, teams=2).to_json())
     (job, *_), (workload, *_) = whole["objects"]["Job"], whole["objects"]["Workload"]
     metadata = {"name": "s", "namespace": "team-0", "uid": "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"}
-    template = {"spec": copy.deepcopy(job["spec"])}
-    jobs = [{"name": "workers", "replicas": 1, "template": template}]
+    jobs = [{"name": "workers", "replicas": 1, "template": {"spec": copy.deepcopy(job["spec"])}}]
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": metadata["uid"]}
     owned = {**copy.deepcopy(job), "metadata": {**metadata, "name": "s-workers-0", "ownerReferences": [owner]}}
     del owned["metadata"]["uid"]
@@ -190,8 +149,7 @@ def restored(text: str) -> str:
         taken = read(text)
     except InvalidSnapshot as refused:
         return str(refused)
-    moved = taken.at(NOW)
-    whole = plan(moved, {})
+    whole = plan(taken.at(NOW), {})
     hash_names(taken, [], b"k" * 32)
     assert len(whole.to_json()) < 200 * 2**20
     return ""
@@ -310,8 +268,7 @@ def test_no_text_ends_a_cell_of_a_table(form: Callable[[str], str], value: str) 
     assert "\n" not in row
     assert "\r" not in row
     # As GitHub divides a row: a backslash and the punctuation after it are one, and a bar is not.
-    cells = re.sub(r"\\[!-/:-@\[-`{-~]", "", row).split("|")
-    assert len(cells) == 4, row
+    assert len(re.sub(r"\\[!-/:-@\[-`{-~]", "", row).split("|")) == 4, row
     assert "\x1b" not in row
 
 

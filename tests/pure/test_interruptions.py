@@ -28,6 +28,8 @@ from tests.support.timelines import (
 )
 
 JOB = owned("Job", "finetune", "job-uid")
+RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
+RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
 
 
 def marked(uid: str, state: str) -> Item:
@@ -40,7 +42,7 @@ def marked(uid: str, state: str) -> Item:
 def drained() -> Timeline:
     """The nodes of a pool are drained one after the other: a run loses its pod twice, a server a replica once."""
     return timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "deployment", deployment("gemma", 2, 2)),
         *((-1, "node", node(uid)) for uid in "12"),
         (-1, "pod", pod("j1", JOB, node="node-1")),
@@ -60,14 +62,14 @@ def drained() -> Timeline:
 
 def test_interruptions_are_listed_in_order_with_their_number_and_duration() -> None:
     assert outcome(drained()).interruptions == (
-        Interruption(named("llm/job/finetune"), "node pool l4", 2, 2, times=2, lasted=5),
-        Interruption(named("llm/deployment/gemma"), "node pool l4", 1, 11, times=1, lasted=5),
+        Interruption(RUN, "node pool l4", 2, 2, times=2, lasted=5),
+        Interruption(GEMMA, "node pool l4", 1, 11, times=1, lasted=5),
     )
 
 
 def test_pods_that_end_together_interrupt_their_run_once() -> None:
     together = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         *((-1, "node", node(uid)) for uid in "12"),
         *((-1, "pod", pod(f"j{uid}", JOB, node=f"node-{uid}")) for uid in "12"),
         *((1, "node", marked(uid, "drains")) for uid in "12"),
@@ -76,7 +78,7 @@ def test_pods_that_end_together_interrupt_their_run_once() -> None:
         (8, "pod", pod("j3", JOB, node="node-3")),
         (9, "pod", pod("j4", JOB, node="node-3")),
     )
-    assert outcome(together).interruptions == (Interruption(named("llm/job/finetune"), "node pool l4", 2, 2, 1, 7),)
+    assert outcome(together).interruptions == (Interruption(RUN, "node pool l4", 2, 2, 1, 7),)
 
 
 def test_a_rollout_that_starts_a_replica_first_interrupts_for_no_time() -> None:
@@ -86,7 +88,7 @@ def test_a_rollout_that_starts_a_replica_first_interrupts_for_no_time() -> None:
         (2, "pod", replica("b", template="new", node="node-1")),
         (3, "pod", replica("a", node="node-1", deleted=True)),
     )
-    assert outcome(surge).interruptions == (Interruption(named("llm/deployment/gemma"), "rollout", 1, 3, 1, 0),)
+    assert outcome(surge).interruptions == (Interruption(GEMMA, "rollout", 1, 3, 1, 0),)
 
 
 def test_a_server_that_is_scaled_in_meanwhile_is_whole_again_with_the_replicas_that_it_wants() -> None:
@@ -131,13 +133,13 @@ def test_a_pod_that_the_scheduler_preempts_says_so() -> None:
     preempted = pod("j1", JOB, node="node-1", deleted=True)
     preempted["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
     taken = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "node", node("1")),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "pod", preempted),
         (5, "pod", pod("j2", JOB, node="node-2")),
     )
-    expected = Interruption(named("llm/job/finetune"), "preempted by the scheduler", 1, 2, 1, 3)
+    expected = Interruption(RUN, "preempted by the scheduler", 1, 2, 1, 3)
     assert outcome(taken).interruptions == (expected,)
 
 
@@ -145,7 +147,7 @@ def test_a_pod_that_the_scheduler_preempts_before_its_containers_start_restarts_
     first, preempted = (pod("j1", JOB, node="node-1", ready=False, deleted=deleted) for deleted in (False, True))
     preempted["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
     taken = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "node", node("1")),
         (1, "pod", first),
         (2, "pod", preempted),
@@ -172,9 +174,7 @@ def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_
     )
     forecast = outcome(smaller)
     assert forecast.interruptions == ()
-    assert [(str(end.workload), end.how, end.count) for end in forecast.ends] == [
-        ("llm/deployment/gemma", "Deleted", 1)
-    ]
+    assert [(end.workload, end.how, end.count) for end in forecast.ends] == [(GEMMA, "Deleted", 1)]
 
 
 def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
@@ -191,13 +191,13 @@ def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
     )
     forecast = outcome(removed)
     assert forecast.interruptions == ()
-    assert [(str(end.workload), end.how) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted")]
+    assert [(end.workload, end.how) for end in forecast.ends] == [(GEMMA, "Deleted")]
 
 
 def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_end_first() -> None:
     job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
     deleted = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "job", job),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "pod", pod("j1", JOB, node="node-1", deleted=True)),
@@ -206,13 +206,13 @@ def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_e
     )
     forecast = outcome(deleted)
     assert forecast.interruptions == ()
-    assert [(str(end.workload), end.how) for end in forecast.ends] == [("llm/job/finetune", "Deleted")]
+    assert [(end.workload, end.how) for end in forecast.ends] == [(RUN, "Deleted")]
 
 
 def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
     job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
     later = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         (-1, "job", job),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "pod", pod("j1", JOB, node="node-1", deleted=True), "gone"),
@@ -221,7 +221,7 @@ def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
         (20.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
         (20.2, "pod", pod("j2", JOB, node="node-1"), "gone"),
     )
-    assert outcome(later).interruptions == (Interruption(named("llm/job/finetune"), "deleted", 1, 2, 1, 1),)
+    assert outcome(later).interruptions == (Interruption(RUN, "deleted", 1, 2, 1, 1),)
 
 
 def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted() -> None:
@@ -306,10 +306,10 @@ def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_name
         (3, "pod", again),
     )
     forecast = outcome(preempted)
-    assert [(str(entry.workload), entry.cause, entry.missing) for entry in forecast.interruptions] == [
-        ("llm/job/finetune", "preempted by the scheduler", 1)
+    assert [(entry.workload, entry.cause, entry.missing) for entry in forecast.interruptions] == [
+        (RUN, "preempted by the scheduler", 1)
     ]
-    assert [(str(wait.workload), wait.reason) for wait in forecast.waits] == [("llm/job/finetune", "NoNode")]
+    assert [(wait.workload, wait.reason) for wait in forecast.waits] == [(RUN, "NoNode")]
     (lane,) = forecast.lanes
     assert lane.steps == ((0, "running"), (2, "interrupted"), (3, "no nodes"))
 
@@ -329,7 +329,7 @@ def test_a_run_without_nodes_does_not_start() -> None:
 
 def test_a_run_that_lacks_one_of_its_pods_is_interrupted_until_it_is_replaced() -> None:
     lacks = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        RUNS,
         *((-1, "pod", pod(uid, JOB, node="node-1")) for uid in ("j1", "j2")),
         (2, "pod", pod("j1", JOB, node="node-1"), "gone"),
         (9, "pod", pod("j3", JOB, node="node-1")),
@@ -348,20 +348,19 @@ def test_the_time_that_a_run_waited_before_the_change_counts() -> None:
 
 
 # ------------------------------------------------------------------------------- changed runs, and runs without a queue
-OWNER = owned("Job", "finetune", "job-uid")
 Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
 
 
 def changed(pods: int, **again: Any) -> Timeline:
     """Two pods of a run end because Kueue replaces its Workload by one with another number of pods."""
-    old, new = workload("old", OWNER, flavor="f"), workload("new", OWNER, **again)
+    old, new = workload("old", JOB, flavor="f"), workload("new", JOB, **again)
     new["spec"]["podSets"] = [{"name": "main", "count": pods}]
     suspended: list[Observed] = [(-1, "job", job(pods=2)), (1, "job", job(pods=pods, suspend=True))]
     if again:
         suspended.append((1.2, "job", job(pods=pods)))
-    old_pods: list[Observed] = [(-1, "pod", pod(f"p{number}", OWNER, "n")) for number in range(2)]
+    old_pods: list[Observed] = [(-1, "pod", pod(f"p{number}", JOB, "n")) for number in range(2)]
     ended: list[Observed] = [(1.1, "pod", entry[2], "gone") for entry in old_pods]
-    started: list[Observed] = [(2.0, "pod", pod(f"q{number}", OWNER, "n")) for number in range(pods if again else 0)]
+    started: list[Observed] = [(2.0, "pod", pod(f"q{number}", JOB, "n")) for number in range(pods if again else 0)]
     workloads: list[Observed] = [(-1, "workload", old), (1.05, "workload", old, "gone"), (1.1, "workload", new)]
     return timeline(*suspended, *old_pods, *ended, *started, *workloads)
 
@@ -370,7 +369,7 @@ def changed(pods: int, **again: Any) -> Timeline:
 def test_a_changed_run_is_stopped_and_starts_again(pods: int) -> None:
     forecast = outcome(changed(pods, flavor="f"))
     (stopped,) = forecast.interruptions
-    assert (str(stopped.workload), stopped.cause, stopped.pods, stopped.missing) == ("llm/job/finetune", CHANGED, 2, 0)
+    assert (stopped.workload, stopped.cause, stopped.pods, stopped.missing) == (RUN, CHANGED, 2, 0)
     assert [str(start.workload) for start in forecast.starts] == ["llm/job/finetune"]
     assert (forecast.evictions, forecast.ends) == ((), ())
     assert sentence(forecast) == "Merging this restarts 1 run."
@@ -392,19 +391,17 @@ def test_a_run_that_is_evicted_and_interrupted_counts_once() -> None:
 
 
 def unqueued(uid: str = "p", **more: Any) -> Item:
-    item = pod(uid, OWNER, "n", gpus=0, **more)
+    item = pod(uid, JOB, "n", gpus=0, **more)
     item["metadata"]["labels"] = {}
     return item
 
 
 def test_a_new_run_that_passes_the_queue_is_listed_as_started() -> None:
     forecast = outcome(timeline((1, "job", job()), (2, "pod", unqueued())))
-    assert [(str(start.workload), start.queue, start.seconds) for start in forecast.starts] == [
-        ("llm/job/finetune", "", 2)
-    ]
+    assert [(start.workload, start.queue, start.seconds) for start in forecast.starts] == [(RUN, "", 2)]
     assert sentence(forecast) == "Merging this starts 1 run past the queue."
     rows = {title: rows for title, _, rows in tables(forecast)}
-    assert rows["Started"][0][:2] == ("llm/job/finetune", "none: passes the queue")
+    assert rows["Started"][0][:2] == (str(RUN), "none: passes the queue")
     known = outcome(timeline((1, "job", job()), (-1, "pod", unqueued("a")), (2, "pod", unqueued("b"))))
     assert known.starts == ()
 

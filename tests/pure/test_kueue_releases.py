@@ -47,9 +47,7 @@ def test_releases_are_in_order_and_the_pinned_one_is_the_last() -> None:
         ("latest", None),
     ],
 )
-def test_a_version_takes_the_release_of_its_minor_version_else_the_nearest_lower_one(
-    version: str, taken: str | None
-) -> None:
+def test_version_takes_the_release_of_its_minor_version_else_the_next_lower(version: str, taken: str | None) -> None:
     assert nearest(version) == taken
 
 
@@ -114,8 +112,7 @@ def test_a_change_that_also_moves_kueue_names_the_versions_of_cluster_and_stack(
 ) -> None:
     (tmp_path / "changed").mkdir()
     base = configuration(tmp_path, {"flavors": [], **before})
-    config = configuration(tmp_path / "changed", {"flavors": [], **after})
-    notes = [*release.moves(base, config, running)]
+    notes = [*release.moves(base, configuration(tmp_path / "changed", {"flavors": [], **after}), running)]
     assert len(notes) == bool(moves)
     assert all(f"also moves Kueue {moves}: the stack installs 0.19.2 unless" in note for note in notes)
 
@@ -140,9 +137,7 @@ def test_kueue_gets_no_feature_gate_that_its_release_lacks() -> None:
         (None, "0.18.4", None),
     ],
 )
-def test_a_base_installs_the_release_of_the_cluster(
-    queues: Any, running: str | None, installed: str | None, tmp_path: Path
-) -> None:
+def test_base_has_the_clusters_release(queues: Any, running: str | None, installed: str | None, tmp_path: Path) -> None:
     file = configuration(tmp_path, queues)
     assert release.installed(file, running) == installed
     keys = release.with_release(file, installed)

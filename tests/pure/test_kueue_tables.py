@@ -197,8 +197,7 @@ def workload(uid: str, flavor: str = "", preempted: str = "", reason: str = "InC
 
 def test_a_preemption_is_read_with_its_reason_and_preemptor() -> None:
     before = [workload("1", "t000-spot"), workload("9")]
-    after = [workload("1", "t000-spot", BY_IN), workload("9")]
-    assert decisions(before, after, UIDS) == {TAKEN}
+    assert decisions(before, [workload("1", "t000-spot", BY_IN), workload("9")], UIDS) == {TAKEN}
 
 
 def test_an_admission_is_read_with_its_flavors_and_counts_of_pods() -> None:

@@ -30,9 +30,7 @@ GPU = "nvidia.com/gpu"
     ],
     ids=["no limit", "borrows less", "is lent less", "borrows least", "is lent least", "limit above all", "of another"],
 )
-def test_maximum_of_a_queue_is_its_quota_and_what_it_can_borrow(
-    borrowing: dict[str, str], lending: dict[str, str], max_gpus: int
-) -> None:
+def test_maximum_of_a_queue_includes_loans(borrowing: dict[str, str], lending: dict[str, str], max_gpus: int) -> None:
     values = good()
     values["training"], values["serving"] = [], []  # of any size
     queues = values["queues"]["clusterQueues"]

@@ -61,9 +61,7 @@ def test_only_pools_with_a_profile_are_scaled() -> None:
     assert (found.name, found.cluster, found.location, found.project) == ("b200", "c", "us-central1", "p")
 
 
-def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_until_they_are_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     google = Google(monkeypatch)
     scale_to_zero(pools_of([PLAIN, pool(**GROWS)]), object())  # type: ignore[arg-type]
     where = "--node-pool=b200 --location=us-central1 --project=p --quiet"
@@ -161,9 +159,7 @@ class Updates:
 
 
 @pytest.mark.parametrize("events", [FIRST, [step("delete")]], ids=["replaced", "deleted"])
-def test_an_update_scales_a_pool_that_it_deletes_before_it(
-    events: list[Object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_first_scales_a_pool_that_it_deletes(events: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
     google, updates = Google(monkeypatch), Updates(monkeypatch, [*OTHERS, *events])
     deploy.up(updates.stack)
     assert [command.split()[3] for command in google.commands] == ["resize"]
@@ -210,10 +206,7 @@ def test_a_refusal_stops_before_the_update(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("events", "says"),
-    [
-        (FIRST, "`gke-ai up` first runs:\n  gcloud container clusters resize c"),
-        (LAST, "If it then waits for this pool"),
-    ],
+    [(FIRST, "`gke-ai up` first runs:\n  gcloud container clusters resize c"), (LAST, "If it then waits")],
 )
 def test_a_preview_names_the_commands(
     events: list[Object], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -244,9 +237,7 @@ INTERFACES: Object = {"networkConfig": {"additionalNodeNetworkConfigs": [{"netwo
     ],
     ids=["profile", "networks", "kept", "other machine", "new"],
 )
-def test_a_preview_says_that_a_pool_is_replaced_because_no_run_needs_its_network(
-    old: Object, new: Object, says: str
-) -> None:
+def test_preview_says_that_a_pool_is_replaced_as_no_run_needs_its_network(old: Object, new: Object, says: str) -> None:
     event = step("replace", new={"name": "b200", **new})
     event["resourcePreEvent"]["metadata"]["old"] = {"type": NODE_POOL, "inputs": {"name": "b200", **old}}
     (found,) = [*network_pools.lost_networks([event])] or [""]

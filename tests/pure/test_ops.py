@@ -31,6 +31,7 @@ from gke_ai.workspace.stack import Stack
 from tests.support.local_server import listening
 
 URN = "urn:pulumi:dev::gke-ai::"
+ACCOUNT, OF_P = "gcp:serviceaccount/account:Account", "projects/p/locations/l/clusters/c"
 
 
 def pending(kind: str, name: str, inputs: dict[str, Any], operation: str = "creating") -> dict[str, Any]:
@@ -40,40 +41,21 @@ def pending(kind: str, name: str, inputs: dict[str, Any], operation: str = "crea
 
 def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
     """A recorded deployment with a Google Cloud provider and these pending operations."""
-    provider = {
-        "urn": f"{URN}pulumi:providers:gcp::default",
-        "type": "pulumi:providers:gcp",
-        "inputs": {"project": "acme"},
-    }
+    kind = "pulumi:providers:gcp"
+    provider = {"urn": f"{URN}{kind}::default", "type": kind, "inputs": {"project": "acme"}}
     return {"resources": [provider], "pending_operations": list(operations)}
 
 
 @pytest.mark.parametrize(
     ("kind", "inputs", "identity"),
     [
-        (
-            "gcp:container/cluster:Cluster",
-            {"name": "llm-cluster", "location": "us-central1"},
-            "projects/acme/locations/us-central1/clusters/llm-cluster",
-        ),
-        (
-            "gcp:container/nodePool:NodePool",
-            {"name": "gpupool", "cluster": "projects/p/locations/l/clusters/c"},
-            "projects/p/locations/l/clusters/c/nodePools/gpupool",
-        ),
-        (
-            "gcp:container/nodePool:NodePool",
-            {"name": "gpupool", "cluster": "c", "location": "l", "project": "other"},
-            "projects/other/locations/l/clusters/c/nodePools/gpupool",
-        ),
+        (CLUSTER, {"name": "c", "location": "us-central1"}, "projects/acme/locations/us-central1/clusters/c"),
+        (NODE_POOL, {"name": "n", "cluster": OF_P}, f"{OF_P}/nodePools/n"),
+        (NODE_POOL, {"name": "n", "cluster": "c", "location": "l", "project": "p"}, f"{OF_P}/nodePools/n"),
         ("gcp:storage/bucket:Bucket", {"name": "models"}, "models"),
         ("kubernetes:batch/v1:Job", {"metadata": {"name": "job", "namespace": "llm"}}, "llm/job"),
         ("kubernetes:core/v1:Namespace", {"metadata": {"name": "llm"}}, "llm"),
-        (
-            "gcp:serviceaccount/account:Account",
-            {"accountId": "prom-frontend-sa", "project": "p"},
-            "projects/p/serviceAccounts/prom-frontend-sa@p.iam.gserviceaccount.com",
-        ),
+        (ACCOUNT, {"accountId": "a", "project": "p"}, "projects/p/serviceAccounts/a@p.iam.gserviceaccount.com"),
     ],
 )
 def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs: dict[str, Any], identity: str) -> None:
@@ -111,8 +93,9 @@ def test_interrupted_update_does_not_make_a_second_resource() -> None:
     assert len(state["resources"]) == 2
 
 
-POOL = {"name": "l4", "cluster": "projects/p/locations/l/clusters/c", "diskSizeGb": 200}
-POOL_ID = "projects/p/locations/l/clusters/c/nodePools/l4"
+POOL = {"name": "l4", "cluster": OF_P, "diskSizeGb": 200}
+POOL_ID = f"{OF_P}/nodePools/l4"
+OLD_ID = f"{POOL_ID}-123456"
 
 
 def recorded_and_pending(**recorded: Any) -> dict[str, Any]:
@@ -136,24 +119,23 @@ def test_replacement_of_a_deleted_resource_is_adopted_in_its_place() -> None:
     assert server["urn"].endswith("gemma"), "what depends on the pool stays behind it"
 
 
-def test_creation_of_a_recorded_resource_is_forgotten() -> None:
-    # Pulumi keeps a pending creation when a later update creates the resource: pkg/backend/journal.go.
-    state = recorded_and_pending()
-    assert recover.adopt_pending(state) == ([], [], [])
-    assert [resource.get("id") for resource in state["resources"][1:]] == [POOL_ID, None]
-
-
-def test_creation_beside_a_recorded_resource_is_named_and_not_adopted() -> None:
-    # Either a replacement that is created first, or a creation of an earlier update: the state does not say which.
-    state = recorded_and_pending(id=f"{POOL_ID}-123456")
-    assert recover.adopt_pending(state) == ([], [], [(f"{URN}{NODE_POOL}::l4", POOL_ID)])
-    assert [resource.get("id") for resource in state["resources"][1:]] == [f"{POOL_ID}-123456", None]
-
-
-def test_creation_beside_a_resource_that_pulumi_still_has_to_delete_is_adopted() -> None:
-    state = recorded_and_pending(id=f"{POOL_ID}-123456", delete=True)
-    assert recover.adopt_pending(state) == ([f"{URN}{NODE_POOL}::l4"], [], [])
-    assert [resource.get("id") for resource in state["resources"][1:]] == [f"{POOL_ID}-123456", None, POOL_ID]
+@pytest.mark.parametrize(
+    ("recorded", "result", "ids"),
+    [
+        # Pulumi keeps a pending creation when a later update creates the resource: pkg/backend/journal.go.
+        ({}, ([], [], []), [POOL_ID, None]),
+        # Either a replacement that is created first, or a creation of an earlier update: the state does not say which.
+        ({"id": OLD_ID}, ([], [], [(f"{URN}{NODE_POOL}::l4", POOL_ID)]), [OLD_ID, None]),
+        ({"id": OLD_ID, "delete": True}, ([f"{URN}{NODE_POOL}::l4"], [], []), [OLD_ID, None, POOL_ID]),
+    ],
+    ids=["of the recorded one", "beside it", "beside one that Pulumi has to delete"],
+)
+def test_creation_beside_a_recorded_resource_is_adopted_only_if_that_is_deleted(
+    recorded: dict[str, Any], result: tuple[list[Any], ...], ids: list[str | None]
+) -> None:
+    state = recorded_and_pending(**recorded)
+    assert recover.adopt_pending(state) == result
+    assert [resource.get("id") for resource in state["resources"][1:]] == ids
 
 
 class Killed(Stack):
@@ -162,7 +144,7 @@ class Killed(Stack):
     written: ClassVar[dict[str, Any]] = {}
 
     def read(self, *_: str) -> Any:
-        return {"deployment": recorded_and_pending(id=f"{POOL_ID}-123456")}
+        return {"deployment": recorded_and_pending(id=OLD_ID)}
 
     def pulumi(self, *arguments: str, stdin: str | None = None, **_: Any) -> subprocess.CompletedProcess[str]:
         if arguments[:2] == ("stack", "import"):
@@ -184,23 +166,13 @@ def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     with pytest.raises(Stop, match=f"process {os.getpid()}"):
         recover.refuse_if_running(Stack("dev"))
-    lock.write_text(json.dumps({**held, "pid": 2**22 + 1}))
-    recover.refuse_if_running(Stack("dev"))
-
-
-@pytest.mark.parametrize("content", ["", '{"pid": 1, "hostn', "[]", '{"pid": 1}'])
-def test_a_cut_lock_is_nobodys(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = tmp_path / ".pulumi" / "locks" / "organization" / "gke-ai" / "dev" / "one.json"
-    lock.parent.mkdir(parents=True)
-    lock.write_text(content)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    recover.refuse_if_running(Stack("dev"))
+    for nobodys in (json.dumps({**held, "pid": 2**22 + 1}), "", '{"pid": 1, "hostn', "[]", '{"pid": 1}'):
+        lock.write_text(nobodys)
+        recover.refuse_if_running(Stack("dev"))
 
 
 @pytest.mark.parametrize("content", ["", '{"version": 3, "checkp', "[]"])
-def test_a_damaged_state_is_named_and_restored_from_the_copy_beside_it(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_state_is_restored_from_a_copy(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / ".pulumi" / "stacks" / "gke-ai" / "dev.json"
     state.parent.mkdir(parents=True)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
@@ -220,12 +192,8 @@ def test_state_whose_sidecar_was_cut_off_can_be_read_again(tmp_path: Path, monke
     stacks = tmp_path / ".pulumi" / "stacks" / "gke-ai"
     stacks.mkdir(parents=True)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    for name, content in (
-        ("dev.json", "{}"),
-        ("dev.json.attrs", ""),
-        ("dev.json.bak.attrs", "{}"),
-        ("b.json.attrs", ""),
-    ):
+    files = {"dev.json": "{}", "dev.json.attrs": "", "dev.json.bak.attrs": "{}", "b.json.attrs": ""}
+    for name, content in files.items():
         (stacks / name).write_text(content)
     recover.mend_sidecars("dev")
     assert {file.name for file in stacks.iterdir()} == {"dev.json", "dev.json.bak.attrs", "b.json.attrs"}
@@ -252,12 +220,8 @@ def test_down_names_the_key_that_protects() -> None:
 )
 def test_only_a_jobset_of_the_stacks_own_kueue_counts(parent: str, name: str, namespace: str, own: bool) -> None:
     component = {"urn": f"{URN}{parent}::kueue", "type": parent}
-    release = {
-        "urn": f"{URN}{parent}${RELEASE}::{name}",
-        "type": RELEASE,
-        "parent": component["urn"],
-        "inputs": {"name": name, "namespace": namespace},
-    }
+    release: dict[str, Any] = {"urn": f"{URN}{parent}${RELEASE}::{name}", "type": RELEASE, "parent": component["urn"]}
+    release["inputs"] = {"name": name, "namespace": namespace}
     assert down.jobset_release([component, release]) is own
 
 
@@ -286,9 +250,7 @@ class Crds:
             raise ApiException(status=404)
 
 
-def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unused_crd_of_jobset_is_deleted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     free = Crds(0, monkeypatch)
     down.delete_crd(None)  # type: ignore[arg-type]
     assert free.deleted
@@ -298,9 +260,7 @@ def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
     assert "JobSets that are not of this stack" in capsys.readouterr().out
 
 
-def test_down_deletes_runs_that_would_outlive_the_stack_in_a_namespace_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_down_deletes_runs_that_would_outlive_the_stack_in_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(kind: str, namespace: str, name: str, retained: bool = True) -> dict[str, Any]:
         metadata = {"name": name, "namespace": namespace}
         return {"type": kind, "retainOnDelete": retained, "inputs": {"metadata": metadata}}
@@ -364,27 +324,19 @@ def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPa
 
 def node(name: str, ready: str = "True") -> dict[str, Any]:
     """A GPU node of two."""
+    labels = {GKE_NODEPOOL: "gpupool", "node.kubernetes.io/instance-type": "g2-standard-24"}
     return {
-        "metadata": {
-            "name": name,
-            "labels": {
-                "cloud.google.com/gke-nodepool": "gpupool",
-                "node.kubernetes.io/instance-type": "g2-standard-24",
-                "cloud.google.com/gke-provisioning": "standard",
-            },
-        },
+        "metadata": {"name": name, "labels": labels | {"cloud.google.com/gke-provisioning": "standard"}},
         "status": {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]},
     }
 
 
 def pod(name: str, node_name: str | None, **scheduled: str) -> dict[str, Any]:
     """A pod of two GPUs, on a node or with the reason why not."""
-    spec: dict[str, Any] = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
-    if node_name:
-        spec["nodeName"] = node_name
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
     return {
         "metadata": {"name": name, "namespace": "llm"},
-        "spec": spec,
+        "spec": {**spec, **({"nodeName": node_name} if node_name else {})},
         "status": {"conditions": [{"type": "PodScheduled", "status": "True" if node_name else "False", **scheduled}]},
     }
 
@@ -406,12 +358,8 @@ def printed(snapshot: status.ClusterObjects) -> str:
 
 
 def test_status_shows_what_waits_and_why() -> None:
-    evicted = {
-        "type": "Evicted",
-        "status": "True",
-        "reason": "Preempted",
-        "message": "to make room (UID: 1d06, JobUID: 258e) for serving; preemptor path: /gpus; preemptee path: /gpus",
-    }
+    evicted = {"type": "Evicted", "status": "True", "reason": "Preempted"}
+    evicted["message"] = "to make room (UID: 1d06, JobUID: 258e) for serving; preemptor path: /a; preemptee path: /b"
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu"}
     text = printed(
         status.ClusterObjects(
@@ -420,16 +368,14 @@ def test_status_shows_what_waits_and_why() -> None:
             workloads=[workload("old", evicted), workload("new", waits), workload("untouched")],
         )
     )
-    assert "1 of 2" in text  # ready nodes
-    assert "2 of 4" in text  # GPUs used
-    assert "Evicted: Preempted" in text
-    assert "to make room for serving " in text
+    for shown in (
+        *("1 of 2", "2 of 4"),  # ready nodes, and GPUs used
+        *("Evicted: Preempted", "to make room for serving ", "insufficient unused quota for nvidia.com/gpu"),
+        *("Kueue has not processed it yet", "SchedulingGated: its queue has not admitted it", "make down STACK=dev"),
+    ):
+        assert shown in text
     assert "UID" not in text
     assert "path:" not in text
-    assert "insufficient unused quota for nvidia.com/gpu" in text
-    assert "Kueue has not processed it yet" in text
-    assert "SchedulingGated: its queue has not admitted it" in text
-    assert "make down STACK=dev" in text
 
 
 def test_empty_pool_is_shown_with_its_bound_and_a_full_one_as_full() -> None:
@@ -488,11 +434,8 @@ def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
 
 def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
-    held = {
-        "metadata": {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]},
-        "spec": {"queueName": "lq"},
-        "status": {"conditions": [waits]},
-    }
+    metadata = {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]}
+    held = {"metadata": metadata, "spec": {"queueName": "lq"}, "status": {"conditions": [waits]}}
     failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
     snapshot = status.ClusterObjects(
         workloads=[held],
@@ -533,12 +476,8 @@ def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scal
         ["default/jetstream-hpa", "maxengine-server", name, "12.5 / 10", "1 → 2", "1 to 2"],
         ["default/jetstream-hpa", "maxengine-server", "memory_used", "unknown / 12Gi", "1 → 2", "1 to 2"],
     ]
-    inactive = {
-        "type": "ScalingActive",
-        "status": "False",
-        "reason": "FailedGetExternalMetric",
-        "message": "no metrics returned",
-    }
+    inactive = {"type": "ScalingActive", "status": "False", "message": "no metrics returned"}
+    inactive["reason"] = "FailedGetExternalMetric"
     able = {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "fine"}
     text = printed(status.ClusterObjects(autoscalers=[autoscaler(conditions=[able, inactive])]))
     assert "FailedGetExternalMetric: no metrics returned" in text
@@ -563,12 +502,8 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
     paths.clear()
-    Known.resources = [
-        {"type": status.JOBSET},
-        {"type": HORIZONTAL_POD_AUTOSCALER},
-        {"type": GATEWAY},
-        {"type": NODE_POOL, "inputs": {"name": "p"}},
-    ]
+    Known.resources = [{"type": kind} for kind in (status.JOBSET, HORIZONTAL_POD_AUTOSCALER, GATEWAY)]
+    Known.resources.append({"type": NODE_POOL, "inputs": {"name": "p"}})
     assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
     assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
     assert len([path for path in paths if "gateway" in path]) == 2
@@ -576,9 +511,7 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("counted_after", [2, 99])
-def test_status_waits_until_kueue_has_counted_what_it_has_admitted(
-    counted_after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_waits_until_kueue_counted_what_it_admitted(counted_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or not much longer than Kueue takes."""
     admitted = {"metadata": {}, "status": {"admission": {"clusterQueue": "gpus"}}}
     ended = {"metadata": {}, "status": {**admitted["status"], "conditions": [{"type": "Finished", "status": "True"}]}}
@@ -670,16 +603,11 @@ def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pyt
     assert screen.getvalue().endswith(f"\x1b[?25h{end}")
 
 
-def test_status_of_an_empty_cluster_has_next_steps() -> None:
-    assert "make status STACK=dev" in printed(status.ClusterObjects())
-
-
-def test_on_google_cloud_nothing_points_to_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = {
-        "metadata": {"name": "gemma", "namespace": "llm"},
-        "spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}},
-    }
+def test_next_steps_point_to_the_emulator_and_on_google_cloud_to_kubectl(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}
+    server = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": {"template": template}}
     snapshot = status.ClusterObjects(deployments=[server], workloads=[workload("waits")])
+    assert "make status STACK=dev" in printed(status.ClusterObjects())
     assert "emulator/run kubectl -n llm scale" in printed(snapshot)
     monkeypatch.delenv("GKE_AI_STATE")
     text = printed(snapshot)

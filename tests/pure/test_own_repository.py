@@ -220,9 +220,7 @@ def test_without_a_terminal_an_option_is_needed(tmp_path: Path) -> None:
         ("team", "${{ secrets.TOKEN }}", "gke-ai:tenants[0].name"),
     ],
 )
-def test_a_hostile_answer_is_refused_before_anything_is_written(
-    option: str, value: str, path: str, tmp_path: Path
-) -> None:
+def test_hostile_answer_is_refused_before_a_file_is_written(option: str, value: str, path: str, tmp_path: Path) -> None:
     with pytest.raises(Stop) as refused:
         gke_ai("init", tmp_path / "own", "--project", "my-project", f"--{option}={value}")
     assert f"- {path}: " in str(refused.value)
@@ -269,9 +267,7 @@ def test_a_new_repository_has_nothing_to_upgrade(repository: Path, capsys: pytes
     assert written(repository) == before
 
 
-def test_a_file_that_nobody_changed_is_shown_and_then_written(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unchanged_file_is_shown_and_then_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new, earlier = (repository / "requirements.txt").read_text(), "gke-ai==0.3.0\n"
     (repository / "requirements.txt").write_text(earlier)
     recorded(repository, **{"requirements.txt": earlier})
@@ -289,9 +285,7 @@ def test_a_file_that_nobody_changed_is_shown_and_then_written(
 
 
 @pytest.mark.parametrize("change", ["mine\n", None, "LINK"])
-def test_a_changed_file_is_never_written(
-    change: str | None, repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_file_is_not_written(change: str | None, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = repository / ".gitignore"
     file.unlink()
     if change == "LINK":
@@ -308,9 +302,7 @@ def test_a_changed_file_is_never_written(
     assert after == before
 
 
-def test_a_change_of_a_file_that_the_version_leaves_alone_is_not_reported(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_change_of_an_untouched_file_is_not_reported(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / ".gitignore").write_text("mine\n")
     (repository / "policy" / "__main__.py").unlink()
     recorded(repository)
@@ -328,9 +320,7 @@ def test_lines_that_end_as_on_windows_are_no_change(repository: Path) -> None:
     assert difference.kind is upgrade.Kind.WRITTEN
 
 
-def test_a_file_that_a_version_adds_is_written_and_one_that_it_drops_is_named(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_added_file_is_written_and_dropped_one_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(repository, **{"former.py": "x", "../outside": "x"})
     record = json.loads((repository / RECORD).read_text())
     del record["files"]["policy/__main__.py"]
@@ -363,9 +353,7 @@ def test_a_stack_that_is_no_name_of_a_job_is_refused(repository: Path) -> None:
         gke_ai("upgrade", repository)
 
 
-def test_keys_that_were_renamed_are_named_with_the_new_ones(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_renamed_keys_are_named_with_the_new_ones(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = repository / "Pulumi.dev.yaml"
     content = yaml.safe_load(file.read_text())
     content["config"]["gke-ai:gpuPools"][0]["createFirst"] = True

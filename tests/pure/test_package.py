@@ -19,15 +19,8 @@ from gke_ai.settings import model
 from tests.support.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "data" / "expected" / "package.yaml"
-POOL = {
-    "name": "slice",
-    "project": "my-project",
-    "cluster": "c",
-    "location": "us-east5",
-    "zones": ["us-east5-b"],
-    "version": "v6e",
-    "topology": "4x4",
-}
+POOL = {"name": "slice", "project": "my-project", "cluster": "c", "location": "us-east5", "zones": ["us-east5-b"]}
+POOL |= {"version": "v6e", "topology": "4x4"}
 QUEUES: dict[str, Any] = {
     "namespaces": ["research"],
     "flavors": [{"name": "v6e"}],
@@ -81,8 +74,7 @@ def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
 
 def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
     for token, component in schema["resources"].items():
-        text = component["description"]
-        assert not [line for line in text.splitlines() if line.startswith("    ")], token
+        assert not [line for line in component["description"].splitlines() if line.startswith("    ")], token
 
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
@@ -147,9 +139,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )
-def test_refusal_of_a_component_is_a_sentence_without_traceback(
-    package: Any, change: dict[str, Any], message: str
-) -> None:
+def test_component_refuses_with_a_sentence_and_no_traceback(package: Any, change: dict[str, Any], message: str) -> None:
     refused = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
     assert message in refused
     assert "Traceback" not in refused
@@ -230,9 +220,7 @@ def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, 
     assert "Only for flexStart and queuedFlexStart." in capacity["properties"]["maxRunDurationSeconds"]["description"]
 
 
-def test_every_key_of_a_section_and_every_keyword_argument_is_an_input_with_a_description(
-    schema: dict[str, Any],
-) -> None:
+def test_each_key_of_a_section_and_keyword_argument_is_an_input_with_a_description(schema: dict[str, Any]) -> None:
     for token, resource in schema["resources"].items():
         inputs = inputs_of(token.rpartition(":")[2])
         keys = {to_camel(key) for key in inputs.section.model_fields} if inputs.section else set()

@@ -45,8 +45,7 @@ def container(**more: Any) -> dict[str, Any]:
 
 def asking(**resources: str) -> dict[str, Any]:
     """A container with these additional requests."""
-    base = container()["resources"]["limits"]
-    return container(resources={"limits": {**base, **resources}})
+    return container(resources={"limits": {**container()["resources"]["limits"], **resources}})
 
 
 def gpus(count: str = "2") -> dict[str, Any]:
@@ -123,8 +122,7 @@ def bucket(protect: bool = True, **more: Any) -> Resource:
 
 
 def service(**more: Any) -> Resource:
-    annotations = more.pop("annotations", {})
-    return k8s("Service", "gemma", annotations=annotations, spec={"selector": SELECTED, **more})
+    return k8s("Service", "gemma", annotations=more.pop("annotations", {}), spec={"selector": SELECTED, **more})
 
 
 def budget(selector: Mapping[str, str] = SELECTED, **more: Any) -> Resource:
@@ -178,78 +176,58 @@ def role(verbs: list[str], resources: list[str]) -> Resource:
     return k8s("ClusterRole", "r", None, rules=[{"apiGroups": ["*"], "verbs": verbs, "resources": resources}])
 
 
+def tpu_queue(chips: str) -> Resource:
+    return cluster_queue(**{"google.com/tpu": chips})
+
+
+def for_all(networks: Any = None, **more: Any) -> Resource:
+    """A cluster without authorized networks, or with these."""
+    return cluster(masterAuthorizedNetworksConfig=networks, **more)
+
+
 NO_QUEUE = "have no queue"
+QUEUES, L4_QUEUE = [cluster_queue(), flavor(), cluster()], [cluster_queue(), flavor(L4)]
+SIX, TOPOLOGY = cluster_queue(**{"nvidia.com/gpu": "6"}), "cloud.google.com/gke-tpu-topology"
+TO_OTHER, QUEUED_JOB = job(gpus(), labels={QUEUE: "other"}), job(gpus(), labels=QUEUED)
 # By policy and name: a stack, and parts of the messages about it. Without parts, the policy passes.
 CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     "accelerators-under-a-queue": {
         "under a queue": ([cluster_queue(), flavor(), deployment(gpus(), labels=QUEUED)], []),
-        "no queue": ([cluster_queue(), flavor(), cluster(), deployment(gpus())], [NO_QUEUE]),
-        "TPUs of a JobSet": (
-            [cluster_queue(**{"google.com/tpu": "8"}), flavor(), pool(), jobset(TPU)],
-            ["JobSet llm/slices: its pods request google.com/tpu"],
-        ),
-        "none wanted": ([cluster_queue(), flavor(), cluster(), deployment()], []),
+        "no queue": ([*QUEUES, deployment(gpus())], [NO_QUEUE]),
+        "TPUs": ([tpu_queue("8"), flavor(), pool(), jobset(TPU)], ["JobSet llm/slices: its pods request"]),
+        "none wanted": ([*QUEUES, deployment()], []),
         "a stack without queues": ([cluster(), deployment(gpus())], []),
         "a compute class of its own": ([COMPUTE_CLASS, deployment(gpus(), **ON_CLASS)], []),
-        "a compute class beside queues": (
-            [cluster_queue(), flavor(), cluster(), COMPUTE_CLASS, deployment(gpus(), **ON_CLASS)],
-            [],
-        ),
-        "nodes that no flavor is": (
-            [cluster_queue(), flavor(L4), cluster(), job(gpus(), nodeSelector={**L4, next(iter(L4)): "nvidia-b200"})],
-            [],
-        ),
-        "nodes of a flavor": (
-            [cluster_queue(), flavor(L4), cluster(), job(gpus(), nodeSelector=L4)],
-            ["Job llm/train: its pods request nvidia.com/gpu"],
-        ),
+        "a compute class beside queues": ([*QUEUES, COMPUTE_CLASS, deployment(gpus(), **ON_CLASS)], []),
+        "nodes that no flavor is": ([*L4_QUEUE, cluster(), job(gpus(), nodeSelector=dict.fromkeys(L4, "b200"))], []),
+        "nodes of a flavor": ([*L4_QUEUE, cluster(), job(gpus(), nodeSelector=L4)], ["its pods request nvidia"]),
         "in somebody else's cluster": ([job(gpus())], [NO_QUEUE]),
-        "there, under a queue": ([job(gpus(), labels=QUEUED)], []),
-        "a queue of another namespace": (
-            [cluster_queue(), flavor(), LOCAL_QUEUE, NAMESPACE, job(gpus(), labels={QUEUE: "other"})],
-            ["there is no LocalQueue other in namespace llm"],
+        "there, under a queue": ([QUEUED_JOB], []),
+        "none of its own": (
+            [cluster_queue(), flavor(), LOCAL_QUEUE, NAMESPACE, TO_OTHER],
+            ["there is no LocalQueue other in"],
         ),
-        "a queue of others in their namespace": (
-            [cluster_queue(), flavor(), LOCAL_QUEUE, job(gpus(), labels={QUEUE: "other"})],
-            [],
-        ),
-        "its queue": ([cluster_queue(), LOCAL_QUEUE, job(gpus(), labels=QUEUED)], []),
+        "a queue of others in their namespace": ([cluster_queue(), flavor(), LOCAL_QUEUE, TO_OTHER], []),
+        "its queue": ([cluster_queue(), LOCAL_QUEUE, QUEUED_JOB], []),
         "a queue not known yet": ([job(gpus(), labels={QUEUE: UNKNOWN})], []),
     },
     "quota-within-capacity": {
-        "as many as there are": ([cluster_queue(), flavor(L4), pool(max_nodes=2)], []),
-        "one too many": ([cluster_queue(), flavor(L4), pool(max_nodes=1)], ["4 nvidia.com/gpu"]),
-        "two queues of one flavor": (
-            [cluster_queue("a"), cluster_queue("b"), flavor(L4), pool(max_nodes=2)],
+        "as many as there are": ([*L4_QUEUE, pool(max_nodes=2)], []),
+        "one too many": ([*L4_QUEUE, pool(max_nodes=1)], ["4 nvidia.com/gpu"]),
+        "two queues": (
+            [*L4_QUEUE, cluster_queue("b"), pool(max_nodes=2)],
             ["queues have quota for 8 nvidia.com/gpu of it, and its pools (l4) have 4"],
         ),
         "all of a machine": ([cluster_queue(cpu="24"), flavor(L4), pool(max_nodes=1)], ["23.144"]),
         "no pool of the stack": ([cluster_queue(), flavor({**L4, "a": "b"}), pool(max_nodes=1)], []),
         "any node, on Autopilot": ([cluster_queue(), flavor(), cluster(enableAutopilot=True)], []),
-        "any node of a Standard cluster": (
-            [cluster_queue(), flavor(), cluster(), pool(max_nodes=1)],
-            ["ResourceFlavor l4"],
-        ),
-        "a machine not known": ([cluster_queue(), flavor(L4), pool(machine="x9")], []),
-        "zones not known yet": ([cluster_queue(), flavor(L4), pool(max_nodes=2, nodeLocations=UNKNOWN)], []),
-        "a fixed size in three zones": (
-            [cluster_queue(**{"nvidia.com/gpu": "6"}), flavor(L4), pool(autoscaling=None, nodeCount=1.0)],
-            [],
-        ),
-        "a slice of sixteen chips": (
-            [
-                cluster_queue(**{"google.com/tpu": "17"}),
-                flavor({"cloud.google.com/gke-tpu-topology": "4x4"}),
-                tpu_pool(),
-            ],
-            ["have 16"],
-        ),
+        "any node of a Standard cluster": ([*QUEUES, pool(max_nodes=1)], ["ResourceFlavor l4"]),
+        "a machine not known": ([*L4_QUEUE, pool(machine="x9")], []),
+        "zones not known yet": ([*L4_QUEUE, pool(max_nodes=2, nodeLocations=UNKNOWN)], []),
+        "a fixed size in three zones": ([SIX, flavor(L4), pool(autoscaling=None, nodeCount=1.0)], []),
+        "a slice of sixteen chips": ([tpu_queue("17"), flavor({TOPOLOGY: "4x4"}), tpu_pool()], ["have 16"]),
         "single hosts of a version whose slices have three sides": (
-            [
-                cluster_queue(**{"google.com/tpu": "9"}),
-                flavor({"cloud.google.com/gke-tpu-topology": "2x2x1"}),
-                pool(machine="ct5p-hightpu-4t", max_nodes=2, config={"guestAccelerators": []}),
-            ],
+            [tpu_queue("9"), flavor({TOPOLOGY: "2x2x1"}), pool(2, "ct5p-hightpu-4t", config={"guestAccelerators": []})],
             ["have 8"],
         ),
     },
@@ -270,10 +248,7 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
         "not known yet": ([deployment(container(resources=UNKNOWN))], []),
         "GPUs alone": ([job(container(resources={"limits": {"nvidia.com/gpu": "1"}}))], ["no request for cpu"]),
         "of a JobSet": ([jobset(container(resources={}))], ["JobSet llm/slices: container main"]),
-        "no limit for memory": (
-            [deployment(container(resources={"requests": {"cpu": "1", "memory": "1Gi"}}))],
-            ["has no limit for memory"],
-        ),
+        "no limit": ([deployment(container(resources={"requests": {"cpu": "1", "memory": "1Gi"}}))], ["no limit for"]),
         "of what runs first": ([deployment(initContainers=[container(name="i", resources={})])], ["container i"]),
     },
     "images-are-pinned": {
@@ -285,10 +260,7 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     },
     "no-privileged-pods": {
         "plain": ([deployment()], []),
-        "a harmless right": (
-            [deployment(container(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE"]}}))],
-            [],
-        ),
+        "harmless": ([deployment(container(securityContext={"capabilities": {"add": ["NET_BIND_SERVICE"]}}))], []),
         "privileged": ([jobset(container(securityContext={"privileged": True}))], ["main is privileged"]),
         "the node's network": ([job(hostNetwork=True)], ["hostNetwork: true"]),
         "the node's disk": ([job(volumes=[{"name": "v", "hostPath": {"path": "/"}}])], ["volume v"]),
@@ -331,7 +303,7 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
         "offline": ([with_env(name="HF_HUB_OFFLINE", value="1")], []),
         "both": (
             [deployment(container(env=[OFFLINE, {"name": "HF_TOKEN", "valueFrom": IN_SECRET}]))],
-            ["container main is offline and has HF_TOKEN"],
+            ["is offline and has"],
         ),
     },
     "no-service-account-keys": {
@@ -346,14 +318,8 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     },
     "no-public-grants": {
         "to a pod": ([gcp("gcp:storage/bucketIAMMember:BucketIAMMember", member="principal://a")], []),
-        "to all": (
-            [gcp("gcp:storage/bucketIAMMember:BucketIAMMember", member="allUsers", role="r")],
-            ["r is granted to allUsers"],
-        ),
-        "in a list": (
-            [gcp("gcp:projects/iAMBinding:IAMBinding", members=["allAuthenticatedUsers"])],
-            ["allAuthenticatedUsers"],
-        ),
+        "to all": ([gcp("gcp:storage/bucketIAMMember:BucketIAMMember", member="allUsers", role="r")], ["to allUsers"]),
+        "in a list": ([gcp("gcp:projects/iAMBinding:IAMBinding", members=["allAuthenticatedUsers"])], ["allAuth"]),
     },
     "data-can-be-restored": {
         "kept": ([bucket(softDeletePolicy={"retentionDurationSeconds": 604800.0})], []),
@@ -372,10 +338,7 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
         "its own": ([pool()], []),
         "not known yet": ([pool(config={"serviceAccount": UNKNOWN})], []),
         "none said": ([pool(config={"serviceAccount": None})], ["default account"]),
-        "the default": (
-            [pool(config={"serviceAccount": "1-compute@developer.gserviceaccount.com"})],
-            ["default account"],
-        ),
+        "the default": ([pool(config={"serviceAccount": "1-compute@developer.gserviceaccount.com"})], ["default"]),
         "of Autopilot": ([cluster(enableAutopilot=True)], ["default account"]),
         "Autopilot's own": (
             [cluster(enableAutopilot=True, clusterAutoscaling={"autoProvisioningDefaults": {"serviceAccount": "a@b"}})],
@@ -388,24 +351,10 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     },
     "control-plane-is-not-open": {
         "to some": ([cluster()], []),
-        "no address": (
-            [
-                cluster(
-                    masterAuthorizedNetworksConfig=None,
-                    controlPlaneEndpointsConfig={"ipEndpointsConfig": {"enabled": False}},
-                )
-            ],
-            [],
-        ),
-        "a private one": (
-            [cluster(masterAuthorizedNetworksConfig=None, privateClusterConfig={"enablePrivateEndpoint": True})],
-            [],
-        ),
-        "to all": ([cluster(masterAuthorizedNetworksConfig=None)], ["open to the whole Internet"]),
-        "to all by name": (
-            [cluster(masterAuthorizedNetworksConfig={"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]})],
-            ["0.0.0.0/0 may reach"],
-        ),
+        "no address": ([for_all(controlPlaneEndpointsConfig={"ipEndpointsConfig": {"enabled": False}})], []),
+        "a private one": ([for_all(privateClusterConfig={"enablePrivateEndpoint": True})], []),
+        "to all": ([for_all()], ["open to the whole Internet"]),
+        "to all by name": ([for_all({"cidrBlocks": [{"cidrBlock": "0.0.0.0/0"}]})], ["0.0.0.0/0 may reach"]),
     },
     "nodes-are-private": {
         "private": ([cluster()], []),
@@ -429,20 +378,14 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     "firewalls-are-not-open": {
         "to some": ([gcp(FIREWALL, sourceRanges=["10.0.0.0/8"], allows=[{"protocol": "tcp"}])], []),
         "out": ([gcp(FIREWALL, direction="EGRESS", sourceRanges=["0.0.0.0/0"], allows=[{}])], []),
-        "to all": (
-            [gcp(FIREWALL, sourceRanges=["0.0.0.0/0"], allows=[{"protocol": "tcp"}])],
-            ["admits traffic from 0.0.0.0/0"],
-        ),
+        "to all": ([gcp(FIREWALL, sourceRanges=["0.0.0.0/0"], allows=[{"protocol": "tcp"}])], ["traffic from 0.0.0.0"]),
     },
     "no-basic-roles": {
         "a role": ([gcp("gcp:projects/iAMMember:IAMMember", role="roles/container.viewer")], []),
         "editor": ([gcp("gcp:projects/iAMMember:IAMMember", role="roles/editor")], ["grants roles/editor"]),
     },
     "clusters-and-buckets-are-protected": {
-        "protected": (
-            [cluster(protect=True, deletionProtection=True), bucket(), pool(replaced=True, protect=True)],
-            [],
-        ),
+        "safe": ([cluster(protect=True, deletionProtection=True), bucket(), pool(replaced=True, protect=True)], []),
         "a cluster": ([cluster(deletionProtection=False)], ["Pulumi can delete it", "Google Cloud can delete it"]),
         "a bucket": ([bucket(protect=False)], ["with its models and checkpoints"]),
         "a pool replaced first": ([pool(replaced=False)], []),
@@ -464,14 +407,8 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
         ),
         "a load balancer": ([service(type="LoadBalancer")], ["its load balancer has a public address"]),
         "an Ingress": ([k8s("Ingress", spec={})], ["exposed to the Internet"]),
-        "an internal Ingress": (
-            [k8s("Ingress", annotations={"kubernetes.io/ingress.class": "gce-internal"}, spec={})],
-            [],
-        ),
-        "a Gateway": (
-            [k8s("Gateway", spec={"gatewayClassName": "gke-l7-global-external-managed"})],
-            ["gke-l7-global-external-managed"],
-        ),
+        "inner Ingress": ([k8s("Ingress", annotations={"kubernetes.io/ingress.class": "gce-internal"}, spec={})], []),
+        "a Gateway": ([k8s("Gateway", spec={"gatewayClassName": "gke-l7-global-external-managed"})], ["external"]),
         "an internal Gateway": ([k8s("Gateway", spec={"gatewayClassName": "gke-l7-rilb"})], []),
     },
     "gateways-encrypt": {
@@ -487,10 +424,7 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
     },
     "tenants-are-isolated": {
         "guarded": ([namespace(), QUOTA, network_policy()], []),
-        "only some pods": (
-            [namespace(), QUOTA, network_policy(podSelector={"matchLabels": SELECTED})],
-            ["every pod of the cluster"],
-        ),
+        "only some pods": ([namespace(), QUOTA, network_policy(podSelector={"matchLabels": SELECTED})], ["every pod"]),
         "only the remedy": ([namespace(), QUOTA, network_policy(policyTypes=["Egress"])], ["every pod of the cluster"]),
     },
 }
@@ -533,11 +467,7 @@ def test_names_of_policies_are_distinct() -> None:
 
 def test_messages_never_hold_the_secret_that_they_are_about() -> None:
     policy = BY_NAME["no-plain-text-secrets"]
-    leaks = [
-        with_env(name="HF_TOKEN", value=TOKEN),
-        k8s("Secret", stringData={"a": TOKEN}),
-        job(container(args=[TOKEN])),
-    ]
+    leaks = [with_env(name="TOKEN", value=TOKEN), k8s("Secret", stringData={"a": TOKEN}), job(container(args=[TOKEN]))]
     messages = "".join(map(policy.message, policy.violations(RegisteredStack(leaks))))
     assert messages.count("plain") + messages.count("everyone") >= len(leaks)
     assert TOKEN not in messages
@@ -569,11 +499,8 @@ def test_waiver_is_for_its_policy_and_its_resource_alone() -> None:
 
 
 def test_waiver_without_a_reason_is_none() -> None:
-    reasons = [
-        {"policy": "p", "resource": "r", "reason": "why"},
-        {"policy": "p", "resource": "r"},
-        {"policy": "p", "resource": "r", "reason": ""},
-    ]
+    waiver = {"policy": "p", "resource": "r"}
+    reasons = [{**waiver, "reason": "why"}, waiver, {**waiver, "reason": ""}]
     assert list(waivers(json.dumps(reasons))) == [Waiver("p", "r", "why")]
     assert list(waivers("[")) == list(waivers("7")) == list(waivers(None)) == []
 
@@ -616,9 +543,7 @@ def test_configuration_decides_whether_a_violation_stops_a_deployment(stated: st
         ({}, None),
     ],
 )
-def test_invalid_configuration_of_the_pack_is_mandatory_and_waives_nothing(
-    stated: dict[str, Any], message: str | None
-) -> None:
+def test_invalid_configuration_is_mandatory_and_waives_nothing(stated: dict[str, Any], message: str | None) -> None:
     context = Context()
     context.read("a", stated, [])
     assert context.waivers == ()

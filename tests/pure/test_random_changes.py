@@ -31,21 +31,9 @@ def test_the_seeds_have_different_changes_of_every_kind() -> None:
     assert len({(repr(case.scenario.queues["clusterQueues"]), case.text) for case in cases}) == SEEDS
     assert all(case.scenario != case.changed for case in cases)
     kinds = (
-        "quota",
-        "borrowingLimit",
-        "lendingLimit",
-        "withinClusterQueue",
-        "reclaimWithinCohort",
-        "FIFO",
-        "priority class",
-        "change their order",
-        "the cohort",
-        "new run",
-        "new server",
-        "is removed",
-        "replicas become",
-        "GPUs become",
-        "pool",
+        *("quota", "borrowingLimit", "lendingLimit", "withinClusterQueue", "reclaimWithinCohort"),
+        *("FIFO", "priority class", "change their order", "the cohort", "new run", "new server"),
+        *("is removed", "replicas become", "GPUs become", "pool"),
     )
     assert [kind for kind in kinds if not any(kind in case.text for case in cases)] == []
 
@@ -95,10 +83,7 @@ PLANTED: dict[str, tuple[Callable[[Forecast], Forecast], str]] = {
         ),
         "team/job/b",
     ),
-    "the preemptor is another": (
-        lambda forecast: with_first(forecast, "evictions", preemptor="team/job/y"),
-        "team/job/a",
-    ),
+    "another preemptor": (lambda forecast: with_first(forecast, "evictions", preemptor="team/job/y"), "team/job/a"),
     "no preemptor is named": (lambda forecast: with_first(forecast, "evictions", preemptor=""), "team/job/a"),
     "the flavor is another": (lambda forecast: with_first(forecast, "starts", flavor="spot"), "team/job/z"),
     "a start is missing": (lambda forecast: replace(forecast, starts=forecast.starts[1:]), "team/job/z"),
@@ -108,14 +93,8 @@ PLANTED: dict[str, tuple[Callable[[Forecast], Forecast], str]] = {
     ),
     "a wait is missing": (lambda forecast: replace(forecast, waits=()), "team/job/a"),
     "a node too many comes": (lambda forecast: with_first(forecast, "nodes", came=3, after=4), "pool l4"),
-    "the nodes have another capacity mode": (
-        lambda forecast: with_first(forecast, "nodes", capacity="spot"),
-        "pool l4",
-    ),
-    "the nodes have another machine": (
-        lambda forecast: with_first(forecast, "nodes", machine="g2-standard-48"),
-        "pool l4",
-    ),
+    "nodes have another capacity mode": (lambda forecast: with_first(forecast, "nodes", capacity="spot"), "pool l4"),
+    "nodes have another machine": (lambda forecast: with_first(forecast, "nodes", machine="g2-standard-48"), "pool l4"),
 }
 
 
@@ -154,16 +133,11 @@ def test_the_fates_that_this_test_reads_and_the_forecast_must_both_agree() -> No
 @pytest.mark.parametrize(
     ("forecast", "again", "kind"),
     [
-        (RIGHT, RIGHT, "agrees"),
-        (RIGHT, WRONG, "agrees"),
-        (WRONG, RIGHT, "chance"),
-        (WRONG, WRONG, "differs"),
-        (WRONG, None, "differs"),
+        *((RIGHT, RIGHT, "agrees"), (RIGHT, WRONG, "agrees"), (WRONG, RIGHT, "chance")),
+        *((WRONG, WRONG, "differs"), (WRONG, None, "differs")),
     ],
 )
-def test_only_what_two_forks_decide_differently_is_left_to_chance(
-    forecast: Outcome, again: Outcome | None, kind: str
-) -> None:
+def test_only_what_two_forks_decide_differently_is_chance(forecast: Outcome, again: Outcome | None, kind: str) -> None:
     assert judge(CASE, RIGHT, forecast, again).kind == kind
 
 

@@ -60,8 +60,7 @@ def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
     config, resources = recorded.read(version, system, "x")
     kept = {resource["inputs"]["metadata"]["name"] for resource in resources if resource["type"] in RUNS}
     sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
-    stack = load(sections, config["gcp:project"])
-    return kept, {run.object_name for run in stack.runs}
+    return kept, {run.object_name for run in load(sections, config["gcp:project"]).runs}
 
 
 @pytest.mark.parametrize(("version", "system"), RECORDS)

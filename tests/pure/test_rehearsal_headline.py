@@ -63,10 +63,7 @@ def scaled(name: str, before: int, after: int, ready: int, fewest: int, below: i
 EFFECTS: dict[str, tuple[Parts, str]] = {
     "a server is removed": (scaled("gone", 1, 0, 0, 0), "removes server gone (1 ready replica)"),
     "a run is evicted": ({"evictions": (Eviction(named("t/job/a"), "gpus", 20, "Preempted"),)}, "evicts 1 run"),
-    "replicas are evicted": (
-        {"evictions": (Eviction(server("b"), "gpus", 20, "Preempted", count=2),)},
-        "evicts 2 replicas",
-    ),
+    "more evicted": ({"evictions": (Eviction(server("b"), "gpus", 20, "Preempted", count=2),)}, "evicts 2 replicas"),
     "a server loses replicas": (scaled("c", 3, 3, 3, 2, 400), "keeps 2 of 3 replicas of c for 7 minutes"),
     "a server loses replicas for good": (scaled("d", 2, 2, 1, 0, 100), "keeps 0 of 2 replicas of d (1 at the end)"),
     "a run is deleted": ({"ends": (End(named("t/job/e"), "Deleted"),)}, "deletes 1 run"),
@@ -126,10 +123,7 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
         {"nodes": (Nodes("s", "onDemand", "e2-standard-4", came=1, after=1),)},
         "asks for 1 on-demand node without accelerators",
     ),
-    "nodes are removed": (
-        {"nodes": (Nodes("w", "onDemand", "g2-standard-24", before=2, went=2),)},
-        "gives back 2 nodes",
-    ),
+    "removed nodes": ({"nodes": (Nodes("w", "onDemand", "g2-standard-24", before=2, went=2),)}, "gives back 2 nodes"),
 }
 
 
@@ -238,8 +232,7 @@ def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) ->
 
 
 def test_a_change_without_effect_so_far_says_that_the_cluster_had_not_settled() -> None:
-    unsettled = replace(STEADY, settled=False)
-    assert sentence(unsettled) == f"{NOTHING} The cluster had not settled after 10 minutes."
+    assert sentence(replace(STEADY, settled=False)) == f"{NOTHING} The cluster had not settled after 10 minutes."
 
 
 # ------------------------------------------------------------------------------------------ events that belong together
@@ -306,12 +299,8 @@ def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> 
 
 
 def test_an_evicted_replica_that_is_created_again_replaces_none_that_is_deleted() -> None:
-    shrunk = replace(
-        QUIET,
-        evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),),
-        starts=(Start(server("a"), "gpus", 20, "l4"),),
-        ends=(End(server("a"), "Deleted"),),
-    )
+    evicted = replace(QUIET, evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),))
+    shrunk = replace(evicted, starts=(Start(server("a"), "gpus", 20, "l4"),), ends=(End(server("a"), "Deleted"),))
     assert sentence(shrunk) == "Merging this evicts 1 replica, deletes 1 replica and starts 1 replica."
 
 

@@ -175,8 +175,7 @@ def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_pat
 
 
 def test_names_from_a_cluster_cannot_break_the_page() -> None:
-    hostile = replace(QUIET, notes=("a | b <script> @team",))
-    assert "<script>" not in "\n".join(rehearsed(hostile, None))
+    assert "<script>" not in "\n".join(rehearsed(replace(QUIET, notes=("a | b <script> @team",)), None))
 
 
 def test_the_picture_has_a_lane_for_each_run_server_and_pool() -> None:

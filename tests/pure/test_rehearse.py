@@ -83,23 +83,14 @@ def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> No
 def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "Pulumi.prod.yaml"
     secret = {"secure": "v1:abc"}
-    source.write_text(
-        yaml.safe_dump(
-            {
-                "secretsprovider": "gcpkms://x",
-                "environment": ["x/y"],
-                "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1},
-            }
-        )
-    )
+    config = {"gke-ai:hfToken": secret, "gke-ai:a": 1}
+    source.write_text(yaml.safe_dump({"secretsprovider": "gcpkms://x", "environment": ["x/y"], "config": config}))
     monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
     copy = Scratch(tmp_path / "scratch").prepare("base", source)
     assert yaml.safe_load(copy.read_text()) == {"config": {"gke-ai:a": 1}}
 
 
-def test_what_a_configuration_expects_is_created_in_the_scratch_emulator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scratch_emulator_has_what_a_configuration_expects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[tuple[str, ...]] = []
     missing = ['{"missing": {"what": "no cluster", "command": "emulator/run existing create ai"}}', '{"missing": null}']
 
@@ -134,14 +125,8 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
             step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
         )
 
-    calibration = Calibration(
-        durations=[
-            measured("modelLoad", "llm/gemma", 360),
-            measured("nodeReady", "g2-standard-24", 90),
-            measured("clusterReady", "c", 600),
-        ]
-    )
-    stated = delays.durations(calibration)
+    found = measured("modelLoad", "llm/gemma", 360), measured("nodeReady", "g2-standard-24", 90)
+    stated = delays.durations(Calibration(durations=[*found, measured("clusterReady", "c", 600)]))
     assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
     assert not [entry for entry in stated if entry.step == "clusterReady"]
     arguments = delays.arguments(stated, 60)
@@ -180,9 +165,7 @@ def test_the_resource_that_pulumi_waits_for_is_named(tmp_path: Path, monkeypatch
     assert update(tmp_path, monkeypatch, OUTPUT).waits_for() == "Deployment serving/gemma"
 
 
-def test_the_reason_of_a_failure_is_shown_without_the_display_of_pulumi(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reason_of_a_failure_is_shown_without_pulumis_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = update(tmp_path, monkeypatch, OUTPUT + FAILURE).errors()
     assert "3 GPUs do not fit" in errors
     assert "unchanged" not in errors
@@ -315,9 +298,7 @@ def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> F
     return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
 
 
-def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_update_of_a_watched_cluster_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
     assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
 
@@ -332,9 +313,7 @@ class Refused(FailsLater):
         return ["created Job llm/train"]
 
 
-def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_refused_half_way_has_the_result_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forecast = rehearsed(Refused, tmp_path, monkeypatch)
     assert forecast.refused == "serving/gemma: progress deadline exceeded"
     assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)

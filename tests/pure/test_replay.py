@@ -48,8 +48,7 @@ def test_waiting_of_the_reference_approaches_erlangs_formula() -> None:
 
 def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
     low = run(0, 1000, priority="low", checkpoint=300)
-    high = run(700, 50, priority="high")
-    replay, _ = replayed([low, high], 1, low=1, high=2)
+    replay, _ = replayed([low, run(700, 50, priority="high")], 1, low=1, high=2)
     evicted, preemptor = replay.runs
     assert preemptor.spans == [(700, 750)]
     # It had 600 of its 1000 seconds in a checkpoint, so 400 are left.
@@ -130,9 +129,7 @@ def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
     assert (clock.waiting, clock.admitted) == ({"one": {0}}, {"one": set()})
 
 
-def test_an_eviction_that_overtakes_the_admission_is_carried_out_once_the_admission_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_eviction_that_overtakes_the_admission_is_carried_out_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def item(*, evicted: bool) -> Object:
         states = {"QuotaReserved": True, "Admitted": True, "Evicted": evicted}
         return {

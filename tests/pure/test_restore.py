@@ -200,8 +200,7 @@ def test_the_pods_of_a_stateful_set_keep_their_owner_and_are_not_rolled_out() ->
     assert restored["metadata"]["labels"]["controller-revision-hash"] == "web-scratch"
     assert restored["spec"]["containers"][0]["image"] == "web:1"
     assert "updateStrategy" not in put(planned, "StatefulSet", "web")["spec"]
-    unknown = plan(taken, {})
-    assert put(unknown, "StatefulSet", "web")["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert put(plan(taken, {}), "StatefulSet", "web")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -373,9 +372,7 @@ def test_a_queue_that_kueue_never_reads_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("early", "loads"), [(0, 1), (1, 2), (5, 3)], ids=["never", "once", "always"])
-def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
-    early: int, loads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restore_that_admitted_a_workload_is_repeated(early: int, loads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: Object = {"metadata": meta("waits"), "spec": {}}
     runs: Object = {"metadata": meta("runs"), "spec": {}, "status": {"admission": {"clusterQueue": "team"}}}
     commands: list[str] = []

@@ -31,11 +31,8 @@ FINE_TUNE = {"name": "finetune-4d5e6f", "namespace": "llm", "kind": "Job", "runK
 def jobset(name: str = "pretrain-1a2b3c", namespace: str = "llm", **state: Any) -> dict[str, Any]:
     """A JobSet of one child Job with two pods."""
     child = {"name": "worker", "replicas": 1, "template": {"spec": {"parallelism": 2}}}
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"suspend": False, "replicatedJobs": [child]},
-        "status": state,
-    }
+    spec = {"suspend": False, "replicatedJobs": [child]}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": state}
 
 
 def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[str, Any]:
@@ -47,21 +44,15 @@ def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[st
 def pod(name: str, index: int, phase: str = "Running") -> dict[str, Any]:
     """A pod of the JobSet."""
     labels = {runs.JOBSET_LABEL: "pretrain-1a2b3c", runs.INDEX_LABEL: str(index)}
-    containers = [{"name": "training"}, {"name": fuse.SIDECAR}]
-    return {
-        "metadata": {"name": name, "namespace": "llm", "labels": labels},
-        "spec": {"containers": containers},
-        "status": {"phase": phase},
-    }
+    metadata = {"name": name, "namespace": "llm", "labels": labels}
+    spec = {"containers": [{"name": "training"}, {"name": fuse.SIDECAR}]}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
 def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespaces() -> None:
+    own = jobset(restarts=5, restartsCountTowardsMax=3)
     items = {
-        "JobSet": [
-            jobset(restarts=5, restartsCountTowardsMax=3),
-            jobset("pretrain-000000"),
-            jobset("other", namespace="elsewhere"),
-        ],
+        "JobSet": [own, jobset("pretrain-000000"), jobset("other", namespace="elsewhere")],
         "Job": [job("pretrain-1a2b3c-worker-0", owner="pretrain-1a2b3c")],
     }
     found = runs.runs_of({"jobs": [OUTPUT, FINE_TUNE]}, items)
@@ -147,9 +138,7 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])
-def test_run_that_has_not_ended_stays(
-    state: dict[str, Any], deleted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_goes_on_stays(state: dict[str, Any], deleted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cluster(monkeypatch, [OUTPUT], JobSet=[jobset(**state)])
     with pytest.raises(Stop, match=r"The run llm/pretrain-1a2b3c has not ended \(state: Started\)"):
         runs.remove(Stack("prod"), "pretrain")

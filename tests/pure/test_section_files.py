@@ -153,13 +153,7 @@ def test_what_is_no_section_in_a_file_is_refused_alone(stated: dict[str, Any], c
     (folder / "link.yaml").symlink_to(outside)
     (folder / "elsewhere").symlink_to(tmp_path)
     (folder / "loop.yaml").symlink_to("loop.yaml")
-    texts = {
-        "good": yaml.safe_dump(SERVERS),
-        "mapping": "{}",
-        "text": "text",
-        "empty": "# later\n",
-        "two": "[]\n---\n[]",
-    }
+    texts = {"good": yaml.safe_dump(SERVERS), "mapping": "{}", "text": "text", "empty": "# a\n", "two": "[]\n---\n[]"}
     for name, text in {**texts, "broken": "[\n{", "large": " " * (MAX_BYTES + 1)}.items():
         (folder / f"{name}.yaml").write_text(text)
     (problem,) = problems({**good(), "serving": stated}, folder)
@@ -195,13 +189,8 @@ def test_the_schema_accepts_the_sections_that_the_program_reads_from_files() -> 
         forms = {"file": "teams/a.yaml"}, {"files": ["a.yaml", "b.yml"]}
         accepted = [validator.is_valid({"config": {f"{PREFIX}{field.alias}": form}}) for form in forms]
         assert accepted == [is_section, is_list], field.alias
-    refused: list[dict[str, object]] = [
-        {"file": "../a.yaml"},
-        {"file": "a.yaml", "files": ["b.yaml"]},
-        {"files": []},
-        {"file": "a.txt"},
-    ]
-    for wrong in refused:
+    single: list[dict[str, Any]] = [{"file": "../a.yaml"}, {"files": []}, {"file": "a.txt"}]
+    for wrong in (*single, {"file": "a.yaml", "files": ["b.yaml"]}):
         assert not validator.is_valid({"config": {f"{PREFIX}serving": wrong}})
 
 
@@ -263,8 +252,7 @@ def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("emulator")
 def test_the_copy_of_the_emulator_has_the_files_and_outlives_them(tmp_path: Path) -> None:
     source = in_files(tmp_path / "team" / "mine.yaml", good())
-    stack = emulated.prepare("mine", source, deploying=True)
-    assert read_sections(stack.file)[f"{PREFIX}serving"] == SERVERS
+    assert read_sections(emulated.prepare("mine", source, deploying=True).file)[f"{PREFIX}serving"] == SERVERS
     in_files(tmp_path / "other" / "mine.yaml", {**good(), "serving": []})
     emulated.prepare("other", tmp_path / "other" / "mine.yaml")
     (tmp_path / "team" / "serving.yaml").write_text("[")

@@ -15,7 +15,7 @@ from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, rea
 from gke_ai.settings.model import FineTune, Flavor, FlavorQuota, GpuPool, Queues, Section
 from gke_ai.settings.resolved import Quota, needs
 from gke_ai.settings.resolved.queues import flavors_of
-from tests.support.mistakes import PROJECT, SECOND_POOL, base, good, on_autopilot, problems_of
+from tests.support.mistakes import PROJECT, SECOND_POOL, base, good, on_autopilot, places, problems_of
 
 
 def loaded(values: dict[str, Any]) -> ResolvedStack:
@@ -37,18 +37,10 @@ def test_numbers_are_taken_for_quantities() -> None:
     assert loaded(good()).settings.serving[0].resources.cpu == "4"
 
 
-def test_empty_configuration_is_a_cluster_by_default() -> None:
+def test_empty_configuration_is_a_cluster_by_default_as_are_empty_sections_and_a_token() -> None:
     settings = loaded({})
-    assert settings.cluster.mode == "autopilot"
-    assert settings.settings.queues is None
-
-
-def test_empty_sections_are_as_if_left_out() -> None:
-    assert loaded({"serving": None, "cluster": None}) == loaded({})
-
-
-def test_token_in_the_configuration_is_not_this_modules_business() -> None:
-    assert loaded({"hfToken": "anything"}) == loaded({})
+    assert (settings.cluster.mode, settings.settings.queues) == ("autopilot", None)
+    assert loaded({"serving": None, "cluster": None}) == loaded({"hfToken": "anything"}) == settings
 
 
 def test_items_know_their_path() -> None:
@@ -91,40 +83,23 @@ def test_namespaces_come_once_in_order_of_use() -> None:
     assert loaded(values).namespaces == ["llm", "team-a"]
 
 
-def test_selector_is_the_gpu_type_alone_where_one_pool_has_it() -> None:
-    settings = loaded(good())
-    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
-
-
-def test_selector_names_the_pool_where_two_have_the_gpu_type() -> None:
-    settings = loaded(with_second_pool())
-    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
-
-
-def test_selector_on_autopilot_is_the_accelerator() -> None:
-    settings = loaded(on_autopilot())
-    assert settings.placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+def test_selector_is_the_gpu_type_and_the_pool_where_two_have_it() -> None:
+    assert loaded(good()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert loaded(with_second_pool()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
+    assert loaded(on_autopilot()).placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_flavor_labels_distinguish_its_pools_from_others() -> None:
-    settings = loaded(with_second_pool())
-    by_name = {pool.section.name: pool for pool in settings.node_pools}
+    by_name = {pool.section.name: pool for pool in loaded(with_second_pool()).node_pools}
     flavors = [Flavor(name="any"), Flavor(name="one", pools=["l4-big"]), Flavor(name="two", pools=["l4", "l4-big"])]
+    l4 = {GKE_ACCELERATOR: "nvidia-l4"}
     labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
-    assert labels[0] == {}
-    assert labels[1] == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4-big"}
-    assert labels[2] == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert labels == [{}, {**l4, GKE_NODEPOOL: "l4-big"}, l4]
 
 
 def test_stated_quota_is_kept_in_its_words_and_order() -> None:
-    settings = loaded(on_autopilot())
-    quota = settings.cluster_queues[0].quotas[0].texts
-    assert list(quota.items()) == [
-        ("cpu", "72"),
-        ("memory", "288Gi"),
-        (NVIDIA_GPU, "6"),
-        ("ephemeral-storage", "200Gi"),
-    ]
+    quota = loaded(on_autopilot()).cluster_queues[0].quotas[0].texts
+    assert [*quota.items()] == [("cpu", "72"), ("memory", "288Gi"), (NVIDIA_GPU, "6"), ("ephemeral-storage", "200Gi")]
 
 
 @pytest.mark.parametrize(
@@ -146,12 +121,13 @@ def test_derived_quota_counts_the_pool_at_its_largest(size: dict[str, Any], gpus
     assert derived.texts[NVIDIA_GPU] == gpus
 
 
-def test_pools_without_zones_follow_the_system_pool() -> None:
+def test_pools_without_zones_follow_the_system_pool_and_others_have_those_for_ai_machines_too() -> None:
     values = good()
     values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
     del values["gpuPools"][0]["zones"]
-    settings = loaded(values)
-    assert settings.node_pools[0].zones == ("us-central1-f",)
+    assert loaded(values).node_pools[0].zones == ("us-central1-f",)
+    values["gpuPools"][0]["zones"] = ["us-central1-ai1a"]
+    assert loaded(values).node_pools[0].zones == ("us-central1-ai1a",)
 
 
 def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
@@ -166,8 +142,7 @@ def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() 
         {"name": "other", "flavors": [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]}
     )
     values["queues"]["localQueues"].insert(0, {"name": "lq", "namespace": "team-a", "clusterQueue": "other"})
-    settings = loaded(values)
-    queue = settings.servers[0].queue
+    queue = loaded(values).servers[0].queue
     assert queue is not None
     assert queue.section.name == "gpus"
 
@@ -197,12 +172,6 @@ def test_queue_may_borrow_from_its_cohort() -> None:
     with pytest.raises(BadConfiguration, match="12 GPUs, and cluster queue gpus has at most 6 GPUs"):
         loaded(values)
     queue["cohort"] = lender["cohort"] = "all"
-    loaded(values)
-
-
-def test_zone_for_ai_machines_is_taken() -> None:
-    values = good()
-    values["gpuPools"][0]["zones"] = ["us-central1-ai1a"]
     loaded(values)
 
 
@@ -276,53 +245,22 @@ def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
     assert needs.pods_ready_timeout(loaded(values)) == 3600
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from _places(item, (*path, key))
-
-
-def _put(values: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    changed: Any = copy.deepcopy(values)
-    at = changed
-    for step in path[:-1]:
-        at = at[step]
-    at[path[-1]] = value
-    return dict(changed)
-
-
 ODD: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    10**12,
-    "",
-    "x",
-    "us-central1-a",
-    "-",
-    [],
-    {},
-    [None],
-    ["x", "x"],
-    {"a": 1},
-    [{}],
-    [[]],
+    *(None, True, 0, -1, 1.5, 10**12, "", "x", "us-central1-a", "-"),
+    *([], {}, [None], ["x", "x"], {"a": 1}, [{}], [[]]),
 ]
 
 
 @pytest.mark.parametrize("base", [good, on_autopilot])
 def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
-    values = base()
-    for path in _places(values):
+    for path in places(base()):
         for odd in ODD:
-            for problem in problems_of(_put(values, path, odd)):
-                assert problem.path, path
-                assert problem.cause, path
-                assert problem.remedy, path
+            values = part = base()
+            for step in path[:-1]:
+                part = part[step]
+            part[path[-1]] = odd
+            for problem in problems_of(values):
+                assert all((problem.path, problem.cause, problem.remedy)), path
 
 
 def test_a_tenant_has_its_namespace_without_a_queue() -> None:

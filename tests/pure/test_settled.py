@@ -55,9 +55,7 @@ def owes(kind: str, item: Item, *children: Item, of: str = "Pod") -> bool:
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, [], False),
     ],
 )
-def test_a_job_is_owed_the_pods_that_its_spec_wants_whatever_its_status_says(
-    job: Item, statuses: list[Item], owes_pods: bool
-) -> None:
+def test_job_is_owed_the_pods_of_its_spec_whatever_its_status(job: Item, statuses: list[Item], owes_pods: bool) -> None:
     assert owes("Job", job, *pods("Job", *statuses)) == owes_pods
 
 
@@ -86,8 +84,7 @@ def test_a_rollout_is_owed_its_new_pods_until_their_creation_fails() -> None:
     assert owed(present, NOW) == ["Deployment llm/x"]
     assert owed(present, NOW, {named("llm/deployment/x")}) == []
     assert owed({**present, "Pod": pods("Deployment", RUNS, RUNS, GATE)}, NOW) == [], "the surge replica waits"
-    paused = {**item, "spec": {"replicas": 2, "paused": True}}
-    assert owed({**present, "Deployment": [paused]}, NOW) == []
+    assert owed({**present, "Deployment": [{**item, "spec": {"replicas": 2, "paused": True}}]}, NOW) == []
 
 
 def test_a_stateful_set_replaces_pods_of_an_earlier_revision_unless_one_is_not_ready() -> None:
@@ -140,9 +137,7 @@ def test_a_job_set_that_restarts_is_owed_its_jobs() -> None:
         ("Node", {"status": {}}, False),
     ],
 )
-def test_a_cluster_is_not_settled_while_a_controller_still_has_to_act(
-    kind: str, item: Item, owes_something: bool
-) -> None:
+def test_a_cluster_is_not_settled_while_a_controller_has_to_act(kind: str, item: Item, owes_something: bool) -> None:
     metadata = {"name": "x", "namespace": "llm", **item.get("metadata", {})}
     assert bool(owed({kind: [{**item, "metadata": metadata}]}, NOW)) == owes_something
 

@@ -76,8 +76,7 @@ def test_capacity_comes_with_an_attempt_after_the_stock_out() -> None:
     ],
 )
 def test_spot_nodes_are_reclaimed_at_the_stated_rate(entries: list[SpotHistory], per_day: float) -> None:
-    capacity = Capacity(1, entries)
-    assert capacity.reclaims_per_second(L4, ZONE) * DAY == pytest.approx(per_day)
+    assert Capacity(1, entries).reclaims_per_second(L4, ZONE) * DAY == pytest.approx(per_day)
     lives = [Capacity(seed, entries).reclaim(L4, ZONE, "pool/0", 1000.0) - 1000.0 for seed in range(2000)]
     if per_day:
         assert statistics.fmean(lives) == pytest.approx(DAY / per_day, rel=0.08)

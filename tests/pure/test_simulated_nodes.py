@@ -132,17 +132,9 @@ def test_a_run_moves_to_a_node_that_is_free_before_google_has_capacity() -> None
 
 
 def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
-    started = Duration(
-        step="nodeReady",
-        of="g2-standard-24",
-        seconds=60,
-        max_seconds=90,
-        count=3,
-        measured_on=datetime.date(2026, 11, 1),
-        gke_version="1.36.1",
-    )
-    stack = configured(8, gpuPools=[gpu_pool()]).stack
-    queues = Queues(replace(stack, measured=Calibration(durations=[started])))
+    measured = {"step": "nodeReady", "of": "g2-standard-24", "seconds": 60, "maxSeconds": 90, "count": 3}
+    started = Duration.model_validate(measured | {"measuredOn": "2026-11-01", "gkeVersion": "1.36.1"})
+    queues = Queues(replace(configured(8, gpuPools=[gpu_pool()]).stack, measured=Calibration(durations=[started])))
     assert spans(replayed(queues, [run(0, 50)])) == [[(60 + CONTAINER_START.seconds, 110 + CONTAINER_START.seconds)]]
 
 
@@ -203,8 +195,7 @@ def test_only_a_run_that_tolerates_spot_gets_spot_nodes() -> None:
 def test_a_reclaimed_node_stops_the_whole_run_which_keeps_its_quota() -> None:
     queues = configured(8, gpuPools=[gpu_pool(mode="spot")])
     capacity = Scripted({"l4/1": NEW + 1000.0})
-    trace = [run(0, 2000, pods=4, spot=True, checkpoint=300)]
-    replay = replayed(queues, trace, capacity)
+    replay = replayed(queues, [run(0, 2000, pods=4, spot=True, checkpoint=300)], capacity)
     (stopped,) = replay.runs
     # 900 of its 1000 seconds were in a checkpoint. It keeps one node and waits for the other.
     assert stopped.spans == [(NEW, NEW + 1000), (2 * NEW + 1000, 2 * NEW + 2100)]
@@ -274,17 +265,13 @@ def test_a_compute_class_falls_to_its_next_priority_without_capacity(
 def test_autopilot_gives_each_pod_a_node_of_its_own() -> None:
     replay = replayed(configured(8), [run(0, 50, pods=3, cpu=4, memory=16)])
     assert {name: len(group.units) for name, group in groups(replay).items()} == {"autopilot/g2-standard-8/onDemand": 3}
-    unplaced = replayed(configured(8), [run(0, 50, accelerators=3)])
-    assert "no node has 3 nvidia-l4" in unplaced.runs[0].unplaced
+    assert "no node has 3 nvidia-l4" in replayed(configured(8), [run(0, 50, accelerators=3)]).runs[0].unplaced
 
 
 def test_queues_that_share_a_pool_share_a_clock() -> None:
+    of = {"f": ["l4"], "g": ["l4", "more"], "h": ["x"]}
     section = {
-        "flavors": [
-            {"name": "f", "pools": ["l4"]},
-            {"name": "g", "pools": ["l4", "more"]},
-            {"name": "h", "pools": ["x"]},
-        ],
+        "flavors": [{"name": name, "pools": pools} for name, pools in of.items()],
         "clusterQueues": [
             {"name": name, "flavors": [{"flavor": flavor, "quota": {"nvidia.com/gpu": "1"}}]}
             for name, flavor in (("a", "f"), ("b", "g"), ("c", "h"))
@@ -310,12 +297,8 @@ def busy_day(seed: int) -> tuple[Queues, list[Submission]]:
         }
         trace.append(run(time, 1 + chance.expovariate(1 / 5000), checkpoint=chance.choice([0, 600]), **more))
     flex = {"mode": "flexStart", "maxRunDurationSeconds": 20_000}
-    pool = [
-        gpu_pool("spot", nodes=(1, 3), mode="spot"),
-        gpu_pool("flex", nodes=(0, 2), capacity=flex),
-        gpu_pool("safe"),
-    ]
-    return configured(12, gpuPools=pool), trace
+    flexible = gpu_pool("flex", nodes=(0, 2), capacity=flex)
+    return configured(12, gpuPools=[gpu_pool("spot", nodes=(1, 3), mode="spot"), flexible, gpu_pool("safe")]), trace
 
 
 def scarce(seed: int) -> Capacity:
@@ -333,8 +316,7 @@ def test_the_laws_of_conservation_hold_in_any_day(seed: int) -> None:
     replay = replayed(queues, trace, scarce(seed), pods=12)
     for group, pool in zip(replay.groups(end_of(replay.runs)), pools(replay, scarce(seed)), strict=True):
         assert pool.paid_hours == pytest.approx(pool.used_hours + pool.idle_hours + pool.starting_hours, abs=0.01)
-        units = [*group.gone, *group.units]
-        lives = [(unit.created, unit.gone) for unit in units]
+        lives = [(unit.created, unit.gone) for unit in [*group.gone, *group.units]]
         assert most_at_once(lives) <= (group.kind.maximum or 0)
     for item in replay.runs:
         assert item.ended or item.failed or item.unplaced

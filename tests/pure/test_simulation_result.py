@@ -69,30 +69,25 @@ class TestSpread:
         assert found.half == pytest.approx(1.963, abs=0.001)
         assert found.exceeds
 
-    def test_seeds_that_vary_more_than_the_difference_hide_it(self) -> None:
-        found = difference([10, 20, 30], [40, 10, 35])
+    @pytest.mark.parametrize(
+        ("before", "after", "exceeds"),
+        [
+            ([10, 20, 30], [40, 10, 35], False),  # the seeds vary more than the difference
+            ([10, 2000, 300], [11, 2001.1, 300.9], True),  # pairs show what is small beside the spread of the seeds
+            ([10], [20], None),  # one seed cannot show it
+            ([1, 2], [1, 2], False),
+        ],
+    )
+    def test_a_difference_is_compared_with_the_spread_of_the_seeds(
+        self, before: list[float | None], after: list[float | None], exceeds: bool | None
+    ) -> None:
+        found = difference(before, after)
         assert found is not None
-        assert found.exceeds is False
-
-    def test_pairs_show_a_difference_that_is_small_beside_the_spread_of_the_seeds(self) -> None:
-        found = difference([10, 2000, 300], [11, 2001.1, 300.9])
-        assert found is not None
-        assert found.exceeds
-
-    def test_one_seed_cannot_show_it(self) -> None:
-        found = difference([10], [20])
-        assert found == Difference(10, None)
-        assert found is not None
-        assert found.exceeds is None
+        assert (found.exceeds, found.is_zero, found.half is None) == (exceeds, before == after, len(before) == 1)
 
     def test_a_seed_without_a_value_is_no_pair(self) -> None:
         assert difference([None, 1, 2], [5, None, 3]) == Difference(1, None)
         assert difference([None], [1]) is None
-
-    def test_equal_values_do_not_differ(self) -> None:
-        found = difference([1, 2], [1, 2])
-        assert found is not None
-        assert (found.is_zero, found.exceeds) == (True, False)
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +198,7 @@ class TestFigures:
         assert bin_seconds(hours) == seconds
 
     def test_the_file_has_every_run_of_each_day(self, queues: Queues) -> None:
-        runs = [ran(0, 0, [(10, 70)])]
-        side = Side(A, queues, [day(queues, runs)])
+        side = Side(A, queues, [day(queues, [ran(0, 0, [(10, 70)])])])
         text = simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
         (entry,) = json.loads(text)["days"]
         assert (entry["configuration"], entry["seed"], entry["runs"][0]["ran"]) == (A, 1, [[10, 70]])
@@ -295,9 +289,7 @@ class TestWords:
             ),
         ],
     )
-    def test_a_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(
-        self, figures: list[Figure], said: str
-    ) -> None:
+    def test_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(self, figures: list[Figure], said: str) -> None:
         assert words.sentence(result(*figures, seeds=3)) == f"With {B} instead of {A}, {said}."
 
     def test_a_table_of_differences_compares_the_seeds_that_have_both(self) -> None:
@@ -406,8 +398,7 @@ class TestPicture:
         found = result(figure("wait_p90", (60,)))
         idle = Track("idle", "GPUs", 4, (0.0, 0.0), (0.0, 0.0), (0, 0))
         side = replace(found.configurations[0], tracks=(*found.configurations[0].tracks, idle))
-        picture = simulation_picture.drawn(replace(found, configurations=(side,)))
-        assert "1 more cluster queue" in picture
+        assert "1 more cluster queue" in simulation_picture.drawn(replace(found, configurations=(side,)))
 
     def test_names_of_other_people_stay_text(self) -> None:
         picture = simulation_picture.drawn(hostile())
@@ -451,8 +442,7 @@ class TestReport:
     )
     def test_a_file_whose_parts_do_not_agree_is_refused(self, tmp_path: Path, change: dict[str, object]) -> None:
         file = tmp_path / "out.json"
-        content = json.loads(result(figure("wait_p90", (60,))).written())
-        file.write_text(json.dumps({**content, **change}))
+        file.write_text(json.dumps({**json.loads(result(figure("wait_p90", (60,))).written()), **change}))
         with pytest.raises(Stop, match="gke-ai simulate --json"):
             read(file)
 
@@ -461,11 +451,7 @@ class TestCommand:
     """The options of the command."""
 
     def test_configurations_of_the_same_name_have_their_paths(self) -> None:
-        assert names_of([Path("/a/x.yaml"), Path("/b/x.yaml"), Path("/b/y.yaml")]) == [
-            "/a/x.yaml",
-            "/b/x.yaml",
-            "y.yaml",
-        ]
+        assert names_of([Path("/a/x"), Path("/b/x"), Path("/b/y")]) == ["/a/x", "/b/x", "y"]
 
     def test_a_trace_that_does_not_suit_a_configuration_names_it(self) -> None:
         with pytest.raises(Stop, match=r"^/x/more.yaml: The trace submits to team/other"):

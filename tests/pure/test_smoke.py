@@ -229,11 +229,7 @@ def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
         ((422, {"error": {"message": "max_tokens is too large"}}), "HTTP 422: max_tokens is too large", "logs"),
         ((500, {"detail": "Internal Server Error"}), "HTTP 500: Internal Server Error", "logs"),
         ((404, {"detail": "Not Found"}), "HTTP 404: Not Found", "get service llm-service"),
-        (
-            (403, {"message": 'cannot create resource "services/proxy"'}),
-            "HTTP 403",
-            "permission to create services/proxy",
-        ),
+        ((403, {"message": 'cannot create resource "services/proxy"'}), "HTTP 403", "permission to create"),
         ((200, b"<html>welcome</html>"), "not an answer of Text Generation Inference: <html>welcome</html>", "logs"),
         ((200, {"response": "Jupiter"}), "not an answer of Text Generation Inference", "logs"),
         ((200, {"choices": []}), "not an answer of Text Generation Inference", "logs"),
@@ -336,9 +332,7 @@ def test_wrong_stream_fails_with_its_text(stream: Stream, problem: str, capsys: 
     assert "Traceback" not in printed
 
 
-def test_stream_that_goes_on_too_long_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_endless_stream_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
     stream = completion(*["on"] * 10, pause=0.05)
     code, printed = run(Cluster(lambda _: (200, stream)), capsys, "vllm")
@@ -359,9 +353,7 @@ def test_some_errors_among_answers_fail_and_are_counted(capsys: pytest.CaptureFi
     assert "720 characters" in printed
 
 
-def test_slow_answer_is_an_error_with_the_time_limit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_answer_names_the_time_limit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(answers.send_burst, "__defaults__", (0.2,))
 
     def slow(_: dict[str, Any]) -> Answer:

@@ -17,12 +17,13 @@ from gke_ai.workspace.stack import Stack
 from tests.support.local_server import listening
 
 KEY = "0123456789abcdef0123"
+Gateway = tuple[str, list[dict[str, Any]]]
 # Requests to a host that the gateway can't pass on yet.
 UNPROGRAMMED = {"new.example.com": 4, "partly-new.example.com": 2, "broken.example.com": 1000}
 
 
 @pytest.fixture
-def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def gateway() -> Iterator[Gateway]:
     """A gateway in front of a server that checks the key: its address, and the requests that it gets."""
     requests: list[dict[str, Any]] = []
 
@@ -65,7 +66,7 @@ def result(url: str, host: str = "") -> smoke.Result:
 
 
 def test_servers_with_a_key_are_checked_through_their_gateway(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, requests = gateway
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
@@ -76,9 +77,7 @@ def test_servers_with_a_key_are_checked_through_their_gateway(
     }
 
 
-def test_servers_of_a_tenant_get_the_tenants_key(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_of_a_tenant_get_the_tenants_key(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", "key-of-the-whole-stack")
     monkeypatch.setattr(f"{__name__}.KEY", tenant_api_key("key-of-the-whole-stack", "llm"))
     (route,) = keyed_routes({**outputs(gateway[0]), "tenants": [{"namespace": "llm"}]})
@@ -87,10 +86,7 @@ def test_servers_of_a_tenant_get_the_tenants_key(
 
 @pytest.mark.parametrize("host", ["new.example.com", "partly-new.example.com"])
 def test_new_gateway_is_asked_again_until_it_reaches_its_servers(
-    host: str,
-    gateway: tuple[str, list[dict[str, Any]]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    host: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url, requests = gateway
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
@@ -102,9 +98,7 @@ def test_new_gateway_is_asked_again_until_it_reaches_its_servers(
     assert "the gateway does not reach its servers yet (HTTP 500: empty response): asking again" in shown
 
 
-def test_gateway_that_never_reaches_its_servers_fails(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gateway_that_never_reaches_its_servers_fails(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     monkeypatch.setattr(smoke, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(smoke, "PROGRAMMED_SECONDS", 0.1)
@@ -113,9 +107,7 @@ def test_gateway_that_never_reaches_its_servers_fails(
     assert {reply.problem for reply in checked.replies} == {"HTTP 500: empty response"}
 
 
-def test_wrong_key_fails_and_is_never_shown(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_key_fails_and_is_never_shown(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", "wrong-key-of-somebody")
     checked = result(gateway[0])
     assert not checked.passed
@@ -140,7 +132,7 @@ def test_other_servers_are_checked_through_the_api_server() -> None:
 
 
 def test_each_model_and_adapter_of_a_route_is_asked_at_its_address(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, requests = gateway
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)

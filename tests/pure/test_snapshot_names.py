@@ -116,8 +116,7 @@ def test_every_reference_still_matches(hashed: Snapshot) -> None:
     assert admission["clusterQueue"] == queue["metadata"]["name"]
     assert admission["podSetAssignments"][0]["flavors"]["nvidia.com/gpu"] == flavor
     assert queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] == flavor
-    node = hashed.of("Node")[0]["metadata"]["labels"]
-    assert pod["spec"]["nodeSelector"]["pool"] == node["pool"]
+    assert pod["spec"]["nodeSelector"]["pool"] == hashed.of("Node")[0]["metadata"]["labels"]["pool"]
     budget = hashed.of("PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]
     assert budget == {"team": pod["metadata"]["labels"]["team"]}
 

@@ -222,18 +222,8 @@ def test_a_snapshot_with_every_field_is_read() -> None:
 @pytest.mark.parametrize(
     ("kind", "path", "value", "reason"),
     [
-        (
-            "ClusterQueue",
-            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
-            "many",
-            "is not a quantity between 0 and",
-        ),
-        (
-            "ClusterQueue",
-            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
-            "-1",
-            "is not a quantity between 0 and",
-        ),
+        ("ClusterQueue", "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota", "many", "is not a quantity"),
+        ("ClusterQueue", "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota", "-1", "is not a quantity"),
         ("Workload", "spec.queueName", f"a{ESCAPE}", "is not a DNS name in lower case"),
         ("Workload", "status.admission.podSetAssignments[0].name", "other", "are not those of its pod sets, a"),
         ("Job", "spec.template.spec.priority", "high", "is not a whole number of 32 bits"),
@@ -243,9 +233,7 @@ def test_a_snapshot_with_every_field_is_read() -> None:
         ("Node", "metadata.namespace", "a", "is a field that a snapshot never contains"),
     ],
 )
-def test_a_snapshot_that_would_stop_a_controller_is_refused_with_the_path(
-    kind: str, path: str, value: Any, reason: str
-) -> None:
+def test_a_snapshot_that_stops_a_controller_is_refused_by_path(kind: str, path: str, value: Any, reason: str) -> None:
     document = whole()
     part = document["objects"][kind][0]
     *around, last = path.replace("[0]", ".0").split(".")

@@ -132,9 +132,7 @@ AT_MAXIMUM = "dws: it has 1 of at most 1 nodes, and the request needs 1 more"
         ("", [], "admission check dws (Pending)"),
     ],
 )
-def test_a_workload_with_quota_says_which_admission_check_it_waits_for(
-    message: str, requests: list[dict[str, Any]], why: str
-) -> None:
+def test_workload_with_quota_names_its_admission_check(message: str, requests: list[dict[str, Any]], why: str) -> None:
     text = printed(status.ClusterObjects(workloads=[checked(message)], requests=requests))
     assert "Waiting" in text
     assert (
@@ -189,9 +187,7 @@ def explained(number: int, cpu: str = "1") -> dict[str, Any]:
     return {**skipped(number, cpu), "status": workload(number)["status"]}
 
 
-LOCAL = [
-    {"metadata": {"name": "lq", "namespace": namespace}, "spec": {"clusterQueue": "cq"}} for namespace in ("llm", "b")
-]
+LOCAL = [{"metadata": {"name": "lq", "namespace": space}, "spec": {"clusterQueue": "cq"}} for space in ("llm", "b")]
 
 
 def rows(*workloads: dict[str, Any]) -> dict[str, str]:

@@ -44,8 +44,7 @@ def test_a_new_field_of_a_release_is_named_by_kind(struct: str, field: str, kind
 
 
 def test_a_verdict_on_a_field_that_a_release_removed_is_named() -> None:
-    changed = {**structs(), "core.SleepAction": []}
-    assert missing(changed) == {"nothing": ["core.SleepAction.seconds"]}
+    assert missing({**structs(), "core.SleepAction": []}) == {"nothing": ["core.SleepAction.seconds"]}
 
 
 def test_structs_are_read_as_go_reads_them() -> None:
@@ -64,8 +63,7 @@ type Spec struct {
 \tMeta  *metav1.ObjectMeta  `json:"meta,omitempty"`
 }
 """
-    folders = {"k8s.io/apimachinery/pkg/apis/meta/v1": "meta"}
-    fields = structs_of(text, "x", folders)["x.Spec"]
+    fields = structs_of(text, "x", {"k8s.io/apimachinery/pkg/apis/meta/v1": "meta"})["x.Spec"]
     assert fields == [
         Field("", "meta.TypeMeta", False),
         Field("parts", "x.Part", True),

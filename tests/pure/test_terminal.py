@@ -55,9 +55,7 @@ def test_a_label_that_is_no_number_orders_a_pod_first(index: str) -> None:
     assert logs.order(pod(**{INDEX_LABEL: "12"})) == (12, "mine-0")
 
 
-def test_a_trace_of_a_stranger_is_printed_clean(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strangers_trace_is_printed_clean(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     trace = (Submission(0, f"team/{CLIPBOARD}", "", 1, 0, 1, 1, 60),)
     monkeypatch.setattr(imports, "import_table", lambda *_: trace)
     command.print_imported("helios", Path("log.csv"), (), 0, 24)

@@ -41,8 +41,7 @@ def test_checkpoints_spot_and_topology_may_be_left_out(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_in_order_of_time(tmp_path: Path) -> None:
-    rows = read(file(tmp_path, HEADER, ROW, ROW.replace("12.5", "3")))
-    assert [row.time for row in rows] == [3.0, 12.5]
+    assert [row.time for row in read(file(tmp_path, HEADER, ROW, ROW.replace("12.5", "3")))] == [3.0, 12.5]
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -150,14 +150,10 @@ def test_the_file_has_versions_times_results_and_costs() -> None:
     text = outcome().written()
     assert text.startswith("# Trial of mixed-training-inference on Google Cloud\n")
     for line in (
-        "- Result: done. Everything is deleted.",
-        "- Time: 2 min 00 s of 40 min 00 s",
-        "- Cost: at most 1.00 of 20 EUR, computed from 30 EUR per hour for all machines at their maximum",
-        "| gke-ai | 0.4.0 |",
-        "| up | done | 1 min 00 s |  |",
-        "| allocatable | pass | 3 |",
-        "| node-ready | 92 s | 95 s | 2 |",
-        "| default/tgi | TGI | 8 | 0 | 0.20 s | 0.31 s |",
+        *("- Result: done. Everything is deleted.", "- Time: 2 min 00 s of 40 min 00 s"),
+        *("- Cost: at most 1.00 of 20 EUR, computed from 30 EUR per hour for all machines at their maximum",),
+        *("| gke-ai | 0.4.0 |", "| up | done | 1 min 00 s |  |", "| allocatable | pass | 3 |"),
+        *("| node-ready | 92 s | 95 s | 2 |", "| default/tgi | TGI | 8 | 0 | 0.20 s | 0.31 s |"),
     ):
         assert line in text.splitlines()
 
@@ -250,9 +246,7 @@ def test_the_end_of_the_budget_interrupts_the_update(shell: Callable[[str], list
 
 
 @pytest.mark.usefixtures("handlers")
-def test_an_update_that_does_not_end_is_killed(
-    shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_update_is_killed(shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FINISH_SECONDS", 0.5)
     (step,) = shell("trap '' INT; sleep 60")
     assert step.result == OUT_OF_BUDGET

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, NodeShape
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NodeShape
 from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
 from gke_ai.kube.client import Answer
@@ -221,31 +221,22 @@ def test_every_kind_of_claim_is_compared() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- differences
-@dataclass(frozen=True)
-class Difference:
-    """A difference in a cluster: its name, its cluster, the change, the claim that fails, and both values."""
-
-    name: str
-    cluster: Callable[[], Cluster]
-    plant: Callable[[Cluster], object]
-    claim: str
-    relied_on: str
-    found: str
+Change = Callable[[Cluster], object]
 
 
-def labeled(key: str, text: str) -> Callable[[Cluster], object]:
+def labeled(key: str, text: str) -> Change:
     return lambda cluster: cluster.node["metadata"]["labels"].update({key: text})
 
 
-def allocatable(resource: str, text: str) -> Callable[[Cluster], object]:
+def allocatable(resource: str, text: str) -> Change:
     return lambda cluster: cluster.node["status"]["allocatable"].update({resource: text})
 
 
-def status_of_server(**changes: Any) -> Callable[[Cluster], object]:
+def status_of_server(**changes: Any) -> Change:
     return lambda cluster: cluster.server["status"]["containerStatuses"][0].update(changes)
 
 
-def answered(request: str, answer: Any) -> Callable[[Cluster], object]:
+def answered(request: str, answer: Any) -> Change:
     return lambda cluster: cluster.answers.update({request: answer})
 
 
@@ -270,7 +261,7 @@ def lost_right(cluster: Cluster) -> None:
     cluster.refused_rights = frozenset({"jobs"})
 
 
-def quota(resource: str, text: str) -> Callable[[Cluster], object]:
+def quota(resource: str, text: str) -> Change:
     def change(cluster: Cluster) -> None:
         (queue,) = cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
         for entry in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
@@ -308,117 +299,56 @@ def slow_load(cluster: Cluster) -> None:
 KUEUE_JOB = "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All"
 NO_WEBHOOK = Answer(500, {}, 'failed calling webhook "mjob.kb.io": connection refused')
 SECRET = "GET /api/v1/namespaces/llm/secrets/hf-secret"
-DIFFERENCES = [
-    Difference("control plane too old", flex_start, older, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
-    Difference("node too old", flex_start, older_node, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
-    Difference("webhook without endpoint", prod, no_endpoint, "webhook", "answers", "kueue-webhook-service"),
-    Difference("webhook not registered", prod, no_registration, "webhook", "answers", "no webhook is registered"),
-    Difference("webhook refuses", prod, answered(KUEUE_JOB, NO_WEBHOOK), "webhook", "answers", "connection refused"),
-    Difference("Kueue is passed by", prod, answered(KUEUE_JOB, {"spec": {}}), "webhook", "answers", "not suspended"),
-    Difference("right is lost", prod, lost_right, "grant", "2 rights", "may not create jobs"),
-    Difference(
-        "role on the bucket is lost",
-        prod,
-        answered(bucket_command(BUCKET), {"bindings": []}),
-        "grant",
-        "roles/storage.objectUser for principal://",
-        "no role",
-    ),
-    Difference("Secret is gone", prod, answered(SECRET, Answer(404)), "secret", "hf_api_token", "no such Secret"),
-    Difference(
-        "key has another name",
-        prod,
-        answered(SECRET, {"data": {"token": "eA=="}}),
-        "secret",
-        "hf_api_token",
-        "keys token",
-    ),
-    Difference(
-        "other accelerator",
-        prod,
-        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
-        "label",
-        "nvidia-l4",
-        "nvidia-tesla-t4",
-    ),
-    Difference(
-        "other topology", flex_start, labeled("cloud.google.com/gke-tpu-topology", "2x4"), "label", "2x2", "2x4"
-    ),
-    Difference(
-        "accelerator of a class",
-        compute_class,
-        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
-        "label",
-        "nvidia-l4",
-        "nvidia-tesla-t4",
-    ),
-    Difference(
-        "capacity that no priority has",
-        compute_class,
-        labeled("cloud.google.com/gke-spot", "false"),
-        "choice",
-        "g2-standard-24 spot, g2-standard-24 flexStart",
-        "g2-standard-24 onDemand",
-    ),
-    Difference(
-        "machine that the catalog lacks",
-        compute_class,
-        labeled("node.kubernetes.io/instance-type", "g9-standard-1"),
-        "machine",
-        "a machine of the catalog",
-        "g9-standard-1",
-    ),
-    Difference(
-        "other driver",
-        prod,
-        labeled("cloud.google.com/gke-gpu-driver-version", "default"),
-        "driver",
-        "latest",
-        "default",
-    ),
-    Difference(
-        "taint that no pod tolerates", prod, taint, "taint", "nvidia.com/gpu=present:NoSchedule", "own=x:NoSchedule"
-    ),
-    Difference("no taint", prod, no_taint, "taint", "nvidia.com/gpu=present:NoSchedule", "none"),
-    Difference("device plugin is missing", prod, allocatable("nvidia.com/gpu", "0"), "accelerators", "2 a node", "0"),
-    Difference("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
-    Difference("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
-    Difference("less memory", prod, allocatable("memory", "70Gi"), "allocatable memory", "Gi", "70Gi"),
-    Difference(
-        "less disk", prod, allocatable("ephemeral-storage", "80Gi"), "allocatable ephemeral-storage", "Gi", "80Gi"
-    ),
-    Difference("DaemonSets take more", prod, daemon_requests, "DaemonSets cpu", "at most", "5"),
-    Difference("quota is smaller", prod, quota("nvidia.com/gpu", "4"), "quota", "8", "4"),
-    Difference("quota past the nodes", prod, recorded_quota_too_large, "quota", "at least 13", "12"),
-    Difference(
-        "image can't be pulled",
-        prod,
-        status_of_server(state={"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}, imageID=""),
-        "image",
-        "text-generation-inference",
-        "ErrImagePull: manifest unknown",
-    ),
-    Difference("model loads too slowly", prod, slow_load, "model load", "ready within 3600 s", "7200 s"),
-    Difference(
-        "server restarts",
-        prod,
-        status_of_server(restartCount=3, ready=False),
-        "model load",
-        "ready within 3600 s",
-        "not ready after 3 restarts",
-    ),
-]
+T4 = labeled(GKE_ACCELERATOR, "nvidia-tesla-t4")
+DRIVER = labeled("cloud.google.com/gke-gpu-driver-version", "default")
+NO_SPOT, NO_MACHINE = labeled("cloud.google.com/gke-spot", "false"), labeled("node.kubernetes.io/instance-type", "g9-x")
+NO_ROLE, RENAMED = answered(bucket_command(BUCKET), {"bindings": []}), answered(SECRET, {"data": {"token": "eA=="}})
+NO_PULL = status_of_server(state={"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}, imageID="")
+RESTARTS, CHOICES = status_of_server(restartCount=3, ready=False), "g2-standard-24 spot, g2-standard-24 flexStart"
+TAINT = "nvidia.com/gpu=present:NoSchedule"
 
 
-@pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
-def test_difference_is_one_fail_that_names_both_values(difference: Difference) -> None:
-    cluster = difference.cluster()
-    difference.plant(cluster)
-    failed = shown(cluster.checks(), FAIL)
-    assert [claim for _, claim, *_ in failed] == [difference.claim], failed
-    ((*_, relied_on, found),) = failed
-    assert difference.relied_on in relied_on
-    assert difference.found in found
+@pytest.mark.parametrize(
+    ("name", "cluster_of", "plant", "claim", "relied_on", "found"),
+    [
+        ("control plane too old", flex_start, older, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+        ("node too old", flex_start, older_node, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+        ("webhook without endpoint", prod, no_endpoint, "webhook", "answers", "kueue-webhook-service"),
+        ("webhook not registered", prod, no_registration, "webhook", "answers", "no webhook is registered"),
+        ("webhook refuses", prod, answered(KUEUE_JOB, NO_WEBHOOK), "webhook", "answers", "connection refused"),
+        ("Kueue is passed by", prod, answered(KUEUE_JOB, {"spec": {}}), "webhook", "answers", "not suspended"),
+        ("right is lost", prod, lost_right, "grant", "2 rights", "may not create jobs"),
+        ("role on the bucket is lost", prod, NO_ROLE, "grant", "roles/storage.objectUser for principal://", "no role"),
+        ("Secret is gone", prod, answered(SECRET, Answer(404)), "secret", "hf_api_token", "no such Secret"),
+        ("key has another name", prod, RENAMED, "secret", "hf_api_token", "keys token"),
+        ("other accelerator", prod, T4, "label", "nvidia-l4", "nvidia-tesla-t4"),
+        ("other topology", flex_start, labeled("cloud.google.com/gke-tpu-topology", "2x4"), "label", "2x2", "2x4"),
+        ("accelerator of a class", compute_class, T4, "label", "nvidia-l4", "nvidia-tesla-t4"),
+        ("capacity that no priority has", compute_class, NO_SPOT, "choice", CHOICES, "g2-standard-24 onDemand"),
+        ("unknown machine", compute_class, NO_MACHINE, "machine", "a machine of the catalog", "g9-x"),
+        ("other driver", prod, DRIVER, "driver", "latest", "default"),
+        ("taint that no pod tolerates", prod, taint, "taint", TAINT, "own=x:NoSchedule"),
+        ("no taint", prod, no_taint, "taint", TAINT, "none"),
+        ("no device plugin", prod, allocatable("nvidia.com/gpu", "0"), "accelerators", "2 a node", "0"),
+        ("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
+        ("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
+        ("less memory", prod, allocatable("memory", "70Gi"), "allocatable memory", "Gi", "70Gi"),
+        ("disk", prod, allocatable("ephemeral-storage", "80Gi"), "allocatable ephemeral-storage", "Gi", "80Gi"),
+        ("DaemonSets take more", prod, daemon_requests, "DaemonSets cpu", "at most", "5"),
+        ("quota is smaller", prod, quota("nvidia.com/gpu", "4"), "quota", "8", "4"),
+        ("quota past the nodes", prod, recorded_quota_too_large, "quota", "at least 13", "12"),
+        ("no pull", prod, NO_PULL, "image", "text-generation-inference", "ErrImagePull: manifest unknown"),
+        ("model loads too slowly", prod, slow_load, "model load", "ready within 3600 s", "7200 s"),
+        ("server restarts", prod, RESTARTS, "model load", "ready within 3600 s", "not ready after 3 restarts"),
+    ],
+)
+def test_difference_is_one_fail_that_names_both_values(
+    name: str, cluster_of: Callable[[], Cluster], plant: Change, claim: str, relied_on: str, found: str
+) -> None:
+    cluster = cluster_of()
+    plant(cluster)
+    ((_, failed, _, relied_on_there, found_there),) = shown(cluster.checks(), FAIL)
+    assert (failed, relied_on in relied_on_there, found in found_there) == (claim, True, True), name
 
 
 def test_pinned_image_runs_under_its_digest() -> None:
@@ -531,9 +461,7 @@ def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are()
     assert shown(cluster.checks(measured), FAIL) == []
 
 
-def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_fails_ends_with_1_and_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, cluster = tmp_path / "calibration" / "prod.yaml", prod()
     assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 0
     assert " 0 fail, 1 not seen yet, 0 not checked." in capsys.readouterr().out
@@ -542,7 +470,7 @@ def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
     assert verify.compare("prod", cluster.resources, cluster.ask, file, file, later) == 0
     assert file.read_text() == first, "the same figures on another day leave the file as it is"
     capsys.readouterr()
-    labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4")(cluster)
+    T4(cluster)
     assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 1
     printed = capsys.readouterr().out
     assert "1 fail" in printed

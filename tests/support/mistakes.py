@@ -7,7 +7,7 @@ nothing is wrong. `token: false` means that no token is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -152,3 +152,12 @@ def vllm(**server: Any) -> Configuration:
 
 described = partial(base, "model_memory", "described")
 SHAPE: dict[str, int] = described()["serving"][0]["modelShape"]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of every value of a document, without its root."""
+    if path:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in parts:
+        yield from places(part, (*path, step))
