@@ -168,21 +168,6 @@ def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) 
 # --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("version", "topology", "chips", "devices"),
-    [("v5e", "2x4", "8", 8), ("v6e", "2x2", "4", 4), ("v6e", "1x1", "1", 1), ("tpu7x", "2x2x1", "4", 8)],
-)
-def test_slice_of_a_server_decides_chips_and_devices(
-    version: str, topology: str, chips: str, devices: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = {"name": "chat", "engine": "vllm-tpu", "model": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 4096}
-    server["tpu"] = {"version": version, "topology": topology}
-    config = {"gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"}, "gke-ai:serving": [server]}
-    (container,) = pod(run_program(config, False, monkeypatch))["containers"]
-    assert container["resources"]["limits"] == {"google.com/tpu": chips}
-    assert f"--tensor-parallel-size={devices}" in container["args"]
-
-
 # --- change of the engine ---------------------------------------------------------------------------------------------
 
 
@@ -276,19 +261,6 @@ def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: 
     before = built.waits_for(built.one("Deployment", "gemma"))
     assert "NodePool v5e" in before
     assert "ComputeClass cheap" not in before
-
-
-@both
-def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = {**good()["serving"][0], "serviceAccount": "reader"}
-    built = program(preview, monkeypatch, serving=[server])
-    assert not built.all("Namespace")
-    before = built.waits_for(built.one("Deployment"))
-    assert {"Secret hf-secret", "ServiceAccount reader"} <= before
-    for kind in ("Secret", "ServiceAccount"):
-        assert built.one(kind).inputs["metadata"]["namespace"] == "default"
-    if not preview:
-        assert built.outputs["namespaces"] == ["default"]
 
 
 def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
