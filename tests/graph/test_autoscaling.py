@@ -313,18 +313,6 @@ def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_autoscaler_comes_after_its_server_and_the_adapters_api(adapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = good()
-    values["autoscaling"][0]["adapter"] = adapter
-    built = program(values, monkeypatch)
-    waits = built.waits_for(built.one("HorizontalPodAutoscaler"))
-    assert {"Deployment jetstream", "APIService v1beta1.external.metrics.k8s.io"} <= waits
-    assert "replicas" not in built.one("Deployment", "jetstream").inputs["spec"]
-    # An API that nobody answers holds up namespaces: so each is deleted, and made, with the namespace still there.
-    assert "Namespace llm" in built.waits_for(built.one("APIService", "v1beta1.external.metrics.k8s.io"))
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
 def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(
     adapter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

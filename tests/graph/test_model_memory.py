@@ -148,32 +148,19 @@ def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: 
 # What is refused
 
 
-def jetstream(**server: Any) -> Configuration:
-    pool = {"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-west4-a"], "nodesPerZone": 1}
-    values = {"model": "gemma-7b", "checkpoint": "gs://models/gemma-7b/0/items", "pool": "v5e", **server}
-    return {
-        "cluster": {"mode": "standard", "location": "us-west4"},
-        "tpuPools": [pool],
-        "serving": [{"name": "s", "engine": "jetstream", **values}],
-    }
+def with_server(name: str, **server: Any) -> Configuration:
+    """A good configuration with some keys of its server."""
+    values = base("model_memory", name)
+    values["serving"][0] |= server
+    return values
 
 
 def on_tpus(version: str = "v6e", topology: str = "1x1", **server: Any) -> Configuration:
     """An Autopilot cluster with a vLLM server on a TPU slice."""
-    return {
-        "cluster": {"mode": "autopilot"},
-        "serving": [
-            {
-                "name": "s",
-                "engine": "vllm-tpu",
-                "model": LLAMA,
-                "tpu": {"version": version, "topology": topology},
-                **server,
-            }
-        ],
-    }
+    return with_server("on_tpus", tpu={"version": version, "topology": topology}, **server)
 
 
+jetstream = partial(with_server, "jetstream")
 on_l4 = partial(base, "model_memory", "on_l4")
 tgi_on_h100 = partial(base, "model_memory", "tgi_on_h100")
 

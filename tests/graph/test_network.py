@@ -215,11 +215,6 @@ def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
         assert waits(kind, name) == of_cluster, kind
 
 
-def test_apis_are_not_enabled_by_default() -> None:
-    record = recorded(STANDARD, {})
-    assert [service for service in record.resources.values() if service.type == "gcp:projects/service:Service"] == []
-
-
 def test_stack_needs_only_the_apis_of_its_resources() -> None:
     smallest_stack = settings_of(STANDARD, buckets=[], training=[])
     assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(needs.apis(ResolvedStack(smallest_stack)))

@@ -278,14 +278,6 @@ def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it() -> None:
     assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
 
 
-def test_a_cluster_knows_the_groups_among_members() -> None:
-    cluster = recorded(good(), True).one("Cluster")
-    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": GROUP}
-    values = good()
-    values["tenants"][0]["members"] = ["user:ada@example.com"]
-    assert "authenticatorGroupsConfig" not in recorded(values, True).one("Cluster").inputs
-
-
 @both
 def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_removes_it(
     preview: bool, monkeypatch: pytest.MonkeyPatch
