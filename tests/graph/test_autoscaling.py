@@ -18,7 +18,7 @@ from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutosc
 from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
 from tests.support.mistakes import Configuration, base, problems_of
-from tests.support.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
+from tests.support.recorder import PROJECT, Record, configuration, record, run_program
 
 good = partial(base, "autoscaling")
 
@@ -60,8 +60,6 @@ AUTOSCALER: dict[str, Any] = {
     "metrics": [{"metric": "prefillBacklog", "target": "10"}],
 }
 ADAPTERS = ("stackdriver", "prometheus")
-ONE_POD = {"type": "Pods", "value": 1, "periodSeconds": 60}
-
 Build = Callable[..., Record]
 
 
@@ -202,12 +200,6 @@ def test_apis_are_registered_after_their_servers_and_tpu_metrics_on_request(buil
     assert monitoring.inputs["spec"]["endpoints"] == [{"port": 2112, "interval": "15s"}]
 
 
-def test_adapter_reads_as_its_own_principal_by_the_projects_number(build: Build) -> None:
-    member = build(MetricsAdapter, ADAPTER).one("IAMMember").inputs["member"]
-    assert f"projects/{PROJECT_NUMBER}/" in member
-    assert member.endswith(f"{PROJECT}.svc.id.goog/subject/ns/custom-metrics/sa/custom-metrics-stackdriver-adapter")
-
-
 def test_unknown_adapter_is_refused(build: Build) -> None:
     with pytest.raises(ValueError, match=r"unknown adapter keda\. Use stackdriver or prometheus"):
         build(MetricsAdapter, ADAPTER, adapter="keda")
@@ -237,37 +229,6 @@ def test_existing_object_is_explained_once_and_not_retried(
 
 
 # --- the autoscaler ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("adapter", "metric", "target", "wanted"),
-    [
-        (
-            "stackdriver",
-            "slotsUsed",
-            "0.8",
-            ("pods", "prometheus.googleapis.com|jetstream_slots_used_percentage|gauge", "averageValue", "800m"),
-        ),
-        (
-            "stackdriver",
-            "tpuMemory",
-            "102.4Gi",
-            ("external", "prometheus.googleapis.com|memory_used|gauge", "averageValue", "107374182Ki"),
-        ),
-        ("prometheus", "slotsUsed", "0.8", ("external", "jetstream_slots_used_percentage", "value", "800m")),
-        ("prometheus", "tpuMemory", "0.8", ("external", "memory_used_percentage", "value", "800m")),
-        ("prometheus", "prefillBacklog", "10", ("external", "jetstream_prefill_backlog_size", "value", "10")),
-    ],
-)
-def test_metric_has_the_name_and_the_target_of_its_adapter(
-    build: Build, adapter: str, metric: str, target: str, wanted: tuple[str, str, str, str]
-) -> None:
-    built = build(JetStreamAutoscaling, AUTOSCALER, adapter=adapter, metrics=[{"metric": metric, "target": target}])
-    (written,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
-    source, name, key, amount = wanted
-    assert written["type"] == source.capitalize()
-    assert written[source]["metric"]["name"] == name
-    assert written[source]["target"] == {"type": key[0].upper() + key[1:], key: amount}
 
 
 SERIES = {
@@ -340,58 +301,6 @@ def test_metric_or_engine_that_is_not_there_is_refused(build: Build) -> None:
         build(ServerAutoscaling, AUTOSCALER, deployment={**deployment, "engine": "triton"})
 
 
-def test_type_of_a_component_is_its_class(build: Build) -> None:
-    """Programs in other languages keep the type that they use."""
-    for component in (JetStreamAutoscaling, ServerAutoscaling):
-        built = build(component, AUTOSCALER)
-        assert [r.type for r in built.resources.values() if r.type.startswith("gke-ai:")] == [
-            f"gke-ai:index:{component.__name__}"
-        ]
-
-
-def test_both_windows_are_always_written(build: Build) -> None:
-    spec = build(JetStreamAutoscaling, AUTOSCALER).one("HorizontalPodAutoscaler").inputs["spec"]
-    assert spec["behavior"] == {
-        "scaleUp": {"stabilizationWindowSeconds": 0},
-        "scaleDown": {"stabilizationWindowSeconds": 300, "policies": [ONE_POD]},
-    }
-    spec = build(JetStreamAutoscaling, AUTOSCALER, scale_out_window_seconds=60, scale_in_window_seconds=0)
-    assert spec.one("HorizontalPodAutoscaler").inputs["spec"]["behavior"] == {
-        "scaleUp": {"stabilizationWindowSeconds": 60},
-        "scaleDown": {"stabilizationWindowSeconds": 0, "policies": [ONE_POD]},
-    }
-
-
-def test_scale_in_deletes_one_pod_a_minute_unless_more_is_stated(build: Build) -> None:
-    spec = build(JetStreamAutoscaling, AUTOSCALER, scale_in_pods=4).one("HorizontalPodAutoscaler").inputs["spec"]
-    assert spec["behavior"]["scaleDown"]["policies"] == [{**ONE_POD, "value": 4}]
-
-
-def test_server_is_measured_at_its_port_by_name(build: Build) -> None:
-    spec = build(JetStreamAutoscaling, AUTOSCALER, scrape_interval_seconds=5).one("PodMonitoring").inputs["spec"]
-    assert spec["selector"] == {"matchLabels": {"app": "maxengine"}}
-    assert spec["endpoints"] == [{"port": "metrics", "path": "/", "interval": "5s"}]
-
-
-def test_server_is_not_measured_twice_nor_for_nothing(build: Build) -> None:
-    assert build(JetStreamAutoscaling, AUTOSCALER, monitored=True).all("PodMonitoring") == []
-    memory = [{"metric": "tpuMemory", "target": "100Gi"}]
-    assert build(JetStreamAutoscaling, AUTOSCALER, metrics=memory).all("PodMonitoring") == []
-
-
-def test_memory_is_selected_by_a_container_that_is_named(build: Build) -> None:
-    memory = [{"metric": "tpuMemory", "target": "100Gi"}]
-    built = build(JetStreamAutoscaling, AUTOSCALER, metrics=memory, tpu_container="server")
-    (metric,) = built.one("HorizontalPodAutoscaler").inputs["spec"]["metrics"]
-    assert metric["external"]["metric"]["selector"] == {
-        "matchLabels": {
-            "metric.labels.container": "server",
-            "metric.labels.exported_namespace": "llm",
-            "resource.labels.cluster": "jetstream",
-        }
-    }
-
-
 def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The component does not know the stack's servers, so the name of one is not enough."""
     metrics = [model.ScaledMetric(metric="slotsUsed", target="0.8")]
@@ -401,18 +310,6 @@ def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_autoscaler_comes_after_its_server_and_the_adapters_api(adapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = good()
-    values["autoscaling"][0]["adapter"] = adapter
-    built = program(values, monkeypatch)
-    waits = built.waits_for(built.one("HorizontalPodAutoscaler"))
-    assert {"Deployment jetstream", "APIService v1beta1.external.metrics.k8s.io"} <= waits
-    assert "replicas" not in built.one("Deployment", "jetstream").inputs["spec"]
-    # An API that nobody answers holds up namespaces: so each is deleted, and made, with the namespace still there.
-    assert "Namespace llm" in built.waits_for(built.one("APIService", "v1beta1.external.metrics.k8s.io"))
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -439,29 +336,6 @@ def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) ->
         "jetstream-podmonitoring",
         "tpu-metrics-exporter",
     }
-
-
-def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = good("existing")
-    values["autoscaling"][0]["metrics"].append({"metric": "prefillBacklog", "target": 10})
-    built = program(values, monkeypatch)
-    assert "maxengine-server" not in {deployment.object_name for deployment in built.all("Deployment")}
-    target = built.one("HorizontalPodAutoscaler").inputs["spec"]["scaleTargetRef"]
-    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "maxengine-server"}
-    assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"
-
-
-@pytest.mark.parametrize("name", ["vllm", "tgi", "tpu"])
-def test_autoscaled_server_names_the_port_that_is_scraped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(good(name), monkeypatch)
-    spec = built.one("PodMonitoring", "gemma-autoscaling").inputs["spec"]
-    assert spec["selector"] == {"matchLabels": {"app": "gemma"}}
-    assert spec["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "15s"}]
-    assert "pod" in spec["targetLabels"]["metadata"], "the Stackdriver adapter finds a pod's metrics by this label"
-    deployment = built.one("Deployment", "gemma").inputs["spec"]
-    (container,) = deployment["template"]["spec"]["containers"]
-    assert container["ports"] == [{"name": "http", "containerPort": 8000}]
-    assert "replicas" not in deployment
 
 
 def test_servers_of_one_namespace_are_scaled_each_by_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

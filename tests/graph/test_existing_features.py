@@ -3,89 +3,27 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from typing import Any
 
 import pulumi
 import pytest
+import yaml
 
 from emulator.google import rest
 from gke_ai.catalog.project.cluster_features import FEATURES, ClusterFeatures
 from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.cluster import ClusterChecks
+from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
-from tests.support.recorder import PROJECT, Cloud, configuration, load_stack, run_program
+from tests.support.mistakes import base, changed_by
+from tests.support.recorder import PROJECT, ROOT, Cloud, configuration, load_stack, run_program
 
 STACK = "examples/mixed-training-inference.yaml"
 GROUP = "gke-security-groups@example.com"
 EVERY = ClusterFeatures("existing", True, GROUP, True, True, True, True, True, True, True, True, True)
-# What the provider and the API return of a cluster that has every feature.
-PROVIDED: dict[str, Any] = {
-    "datapathProvider": "ADVANCED_DATAPATH",
-    "enableMultiNetworking": True,
-    "enableShieldedNodes": False,
-    "authenticatorGroupsConfigs": [{"securityGroup": GROUP}],
-    "secretSyncConfigs": [{"enabled": True}],
-    "addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": True}], "rayOperatorConfigs": [{"enabled": True}]}],
-}
-RETURNED: dict[str, Any] = {
-    "currentMasterVersion": "1.35.3-gke.1000000",
-    "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
-    "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}, "rayOperatorConfig": {"enabled": True}},
-    "networkConfig": {
-        "datapathProvider": "ADVANCED_DATAPATH",
-        "enableMultiNetworking": True,
-        "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"},
-    },
-    "shieldedNodes": {"enabled": False},
-    "monitoringConfig": {"managedPrometheusConfig": {"enabled": True}},
-    "authenticatorGroupsConfig": {"enabled": True, "securityGroup": GROUP},
-    "secretSyncConfig": {"enabled": True},
-    "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}},
-}
-OTHER = "gke-security-groups@example.org"
-CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "Workload Identity": ({"workloadIdentityConfigs": []}, {"workloadIdentityConfig": {}}),
-    "Cloud Storage FUSE": (
-        {"addonsConfigs": [{"rayOperatorConfigs": [{"enabled": True}]}]},
-        {"addonsConfig": {"rayOperatorConfig": {"enabled": True}}},
-    ),
-    "Gateway API": (
-        {"gatewayApiConfigs": [{"channel": "CHANNEL_DISABLED"}]},
-        {"networkConfig": {**RETURNED["networkConfig"], "gatewayApiConfig": {"channel": "CHANNEL_DISABLED"}}},
-    ),
-    "Ray operator": (
-        {"addonsConfigs": [{"gcsFuseCsiDriverConfigs": [{"enabled": True}]}]},
-        {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}},
-    ),
-    "unshielded nodes": ({"enableShieldedNodes": True}, {"shieldedNodes": {"enabled": True}}),
-    "managed Prometheus": ({"monitoringConfigs": []}, {"monitoringConfig": {}}),
-    "Google Groups": (
-        {"authenticatorGroupsConfigs": [{"securityGroup": OTHER}]},
-        {"authenticatorGroupsConfig": {"enabled": True, "securityGroup": OTHER}},
-    ),
-    "secret sync": ({"secretSyncConfigs": []}, {"secretSyncConfig": {}}),
-    "DNS endpoint": (
-        {"controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [{"allowExternalTraffic": False, "endpoint": "e"}]}]},
-        {"controlPlaneEndpointsConfig": {}},
-    ),
-    "multi-networking": (
-        {"enableMultiNetworking": False},
-        {"networkConfig": {**RETURNED["networkConfig"], "enableMultiNetworking": False}},
-    ),
-    # Dataplane V2 enforces NetworkPolicies, and multi-networking needs it.
-    "Dataplane V2, multi-networking, NetworkPolicies": (
-        {"datapathProvider": "LEGACY_DATAPATH"},
-        {"networkConfig": {**RETURNED["networkConfig"], "datapathProvider": "LEGACY_DATAPATH"}},
-    ),
-    "Dataplane V2, multi-networking": (
-        {"datapathProvider": "LEGACY_DATAPATH", "networkPolicies": [{"enabled": True}]},
-        {
-            "networkConfig": {**RETURNED["networkConfig"], "datapathProvider": "LEGACY_DATAPATH"},
-            "networkPolicy": {"enabled": True},
-        },
-    ),
-    "": ({}, {}),
-}
+TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/cluster_features.yaml").read_text(), yaml.CSafeLoader)
+PROVIDED, RETURNED, CHANGED = TABLE["provided"], TABLE["returned"], TABLE["changed"]
 
 
 def previewed(provided: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -114,8 +52,7 @@ def examined(returned: dict[str, Any]) -> list[tuple[str, str, str]]:
 def test_a_preview_and_the_doctor_report_the_same_missing_features(names: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "cluster_features", lambda _: EVERY)
     monkeypatch.setattr("gke_ai.ops.doctor.cluster.cluster_features", lambda _: EVERY)
-    provided, returned = CHANGED[names]
-    lines, findings = previewed(provided, monkeypatch), examined(returned)
+    lines, findings = previewed(CHANGED[names]["provided"], monkeypatch), examined(CHANGED[names]["returned"])
     assert [subject for subject, _, _ in findings] == (names.split(", ") if names else [])
     for line, (_, cause, command) in zip(lines, findings, strict=True):
         assert line.startswith(f"{cause}. ")
@@ -124,13 +61,24 @@ def test_a_preview_and_the_doctor_report_the_same_missing_features(names: str, m
         )
 
 
+@pytest.mark.parametrize("row", TABLE["needed"], ids=str)
+def test_a_stack_needs_the_features_of_its_sections(row: dict[str, Any]) -> None:
+    values = base(*row["stack"].split("."))
+    changed_by(row)(values)
+    for key in ("vpc", "shieldedNodes", "multiNetworking"):
+        values["cluster"].pop(key, None)
+    values["cluster"] |= {"name": "shared", "mode": "existing"}
+    features = asdict(needs.cluster_features(load(values, PROJECT)))
+    assert {name: value for name, value in features.items() if value} == row["features"]
+
+
 def test_every_feature_of_the_table_is_missing_in_a_cluster_above() -> None:
     assert {name for names in CHANGED for name in names.split(", ")} - {""} == {feature.name for feature in FEATURES}
 
 
 def test_a_feature_that_nothing_needs_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gke_ai.ops.doctor.cluster.cluster_features", lambda _: ClusterFeatures())
-    assert [examined(returned) for _, returned in CHANGED.values()] == [[]] * len(CHANGED)
+    assert [examined(changed["returned"]) for changed in CHANGED.values()] == [[]] * len(CHANGED)
 
 
 def test_a_preview_reports_two_missing_features_and_an_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,5 +96,7 @@ def test_a_preview_reports_two_missing_features_and_an_old_version(monkeypatch: 
 
 @pytest.mark.parametrize("names", CHANGED)
 def test_the_clusters_above_have_the_form_of_google_s_description(names: str) -> None:
-    problems = rest.Body(rest.api("container.v1"), "Cluster", {**RETURNED, **CHANGED[names][1]}, {}).problems("cluster")
+    problems = rest.Body(rest.api("container.v1"), "Cluster", {**RETURNED, **CHANGED[names]["returned"]}, {}).problems(
+        "cluster"
+    )
     assert [text for _, text in problems if "is output-only: Google sets it" not in text] == []

@@ -19,11 +19,12 @@ from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
 from tests.support.mistakes import PROJECT, good
-from tests.support.recorder import Record, configuration, load_stack, run_program
+from tests.support.recorder import ROOT, Record, configuration, load_stack, run_program
 
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 EXAMPLE = "examples/mixed-training-inference.yaml"
 ALL = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment"]
+TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/existing_kueue.yaml").read_text(), yaml.CSafeLoader)
 NEEDED = Demand(
     frameworks={"batch/job": "finetune", "pod": "gemma", "deployment": "gemma"},
     namespaces=("llm",),
@@ -41,54 +42,10 @@ def existing(version: str = "0.18.4", **stated: Any) -> ExistingKueue:
     )
 
 
-def selecting(*expressions: dict[str, Any], **labels: str) -> dict[str, Any]:
-    """The part of a configuration that says in which namespaces Kueue looks at workloads."""
-    return {"managedJobsNamespaceSelector": {"matchExpressions": [*expressions], "matchLabels": labels}}
-
-
-NAMED = {"key": "kubernetes.io/metadata.name"}
-
-
-@pytest.mark.parametrize(
-    ("found", "cause"),
-    [
-        (existing(), ""),
-        (existing("0.19.2", featureGates={"DisableWaitForPodsReady": True}), ""),
-        (existing("0.19.2"), ""),  # its default of 1800 s is enough
-        (existing(waitForPodsReady={"timeout": "20m0s"}), ""),
-        (existing(waitForPodsReady={"timeout": "19m59s"}), "not ready 1199 s after admission"),
-        (existing(waitForPodsReady={"timeout": "1.5h"}), ""),
-        (existing(apiVersion="config.kueue.x-k8s.io/v1beta1", waitForPodsReady={"timeout": "1s"}), ""),
-        (existing(apiVersion="config.kueue.x-k8s.io/v1beta1", waitForPodsReady={"enable": True}), "not ready 300 s"),
-        (existing(integrations={}), "does not queue pod: gemma would run without quota, or never"),
-        (existing(integrations={"frameworks": ["pod", "deployment"]}), "does not queue batch/job: finetune"),
-        (existing(**selecting({**NAMED, "operator": "In", "values": ["llm"]})), ""),
-        (existing(**selecting({**NAMED, "operator": "NotIn", "values": ["llm"]})), "leaves out namespace llm"),
-        (existing(**selecting({"key": "team", "operator": "Exists"})), "leaves out namespace llm"),
-        (existing(**selecting({"key": "team", "operator": "DoesNotExist"})), ""),
-        (existing(**selecting(team="a")), "leaves out namespace llm"),
-        (existing(manageJobsWithoutQueueName=True), "holds Jobs without a queue, and those of this stack in model-cac"),
-        (existing(manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm"]})), ""),
-        (
-            existing(
-                manageJobsWithoutQueueName=True,
-                integrations={"frameworks": ["batch/job", "pod"]},
-                **selecting({**NAMED, "operator": "In", "values": ["llm", "web"]}),
-            ),
-            "holds pods without a queue, and those of this stack in web have none: they would never start",
-        ),
-        (
-            existing(
-                manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm", "web"]})
-            ),
-            "",  # it takes the Deployments for managed
-        ),
-        (existing(featureGates={"VisibilityOnDemand": False}), ""),
-    ],
-)
-def test_it_is_refused_for_what_its_configuration_can_not_do(found: ExistingKueue, cause: str) -> None:
-    causes = [refusal.cause for refusal in found.refusals(NEEDED, {})]
-    assert not causes if not cause else any(cause in each for each in causes), causes
+@pytest.mark.parametrize("row", TABLE["configurations"], ids=lambda row: row["cause"])
+def test_it_is_refused_for_what_its_configuration_can_not_do(row: dict[str, Any]) -> None:
+    causes = [refusal.cause for refusal in existing(**row["kueue"]).refusals(NEEDED, {})]
+    assert not causes if not row["cause"] else any(row["cause"] in each for each in causes), causes
 
 
 def test_a_kueue_without_pods_is_enough_for_jobs() -> None:
@@ -289,86 +246,19 @@ def test_a_cluster_queue_has_quota_for_a_flavor_by_name(monkeypatch: pytest.Monk
 
 
 GPU = "cloud.google.com/gke-accelerator"
-ELSEWHERE = {("llm", "team"): {"spec": {"clusterQueue": "other"}}}
-SELECTIVE = {"research": {"spec": {"namespaceSelector": {"matchLabels": {"team": "b"}}}}}
-TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 
 
-@pytest.mark.parametrize(
-    ("changed", "refusal"),
-    [
-        ({}, ""),
-        ({"flavors": {"l4": flavor()}}, ""),
-        ({"flavors": {"l4": flavor(nodeLabels={"cloud.google.com/gke-nodepool": "gpupool"})}}, ""),
-        (
-            {"flavors": {"h100": {}}},
-            "queues.flavors[0].name: the cluster has no flavor l4, so its cluster queues would admit nothing. Write as "
-            "name one of h100. Or remove mode: then this stack creates it.",
-        ),
-        (
-            {"flavors": {"l4": flavor(nodeLabels={GPU: "nvidia-l4", "team": "a"})}},
-            "queues.flavors[0].pools: flavor l4 of the cluster selects nodes with team=a, and those of pool gpupool "
-            "have other labels: nothing would run there",
-        ),
-        (
-            {"flavors": {"l4": flavor(nodeTaints=[TAINT])}},
-            "queues.flavors[0].name: flavor l4 of the cluster has the taint team, which workloads of this stack do not",
-        ),
-        ({"flavors": {"l4": flavor(nodeTaints=[TAINT], tolerations=[{"key": "team", "operator": "Exists"}])}}, ""),
-        ({"flavors": {"l4": flavor(nodeTaints=[{**TAINT, "effect": "PreferNoSchedule"}])}}, ""),
-        (
-            {"local_queues": {("llm", "tem"): {}, ("other", "x"): {}}},
-            "queues.localQueues[0].name: the cluster has no local queue team in namespace llm: its workloads would "
-            "wait forever. Write as name one of tem. Or remove mode: then this stack creates it.",
-        ),
-        (
-            {"local_queues": ELSEWHERE},
-            "queues.localQueues[0].clusterQueue: local queue team in namespace llm leads to cluster queue other, and "
-            "not to research. Write clusterQueue: other, or name another local queue.",
-        ),
-        (
-            {"priority_classes": {"low-priority-preempting": {"value": 20, "preemptionPolicy": "Never"}}},
-            "queues.priorityClasses[0].name: the cluster has no priority class high-priority-preempting, so it would "
-            "refuse the pods. "
-            "Write as name one of low-priority-preempting. Or remove mode: then this stack creates it.",
-        ),
-        (
-            {"priority_classes": {**CLUSTER.priority_classes, "high-priority-preempting": {"value": 5}}},
-            "queues.priorityClasses[0].value: priority class high-priority-preempting of the cluster has another value,"
-            " so workloads would be ordered otherwise. Write value: 5.",
-        ),
-        (
-            {
-                "priority_classes": {
-                    **CLUSTER.priority_classes,
-                    "low-priority-preempting": {"value": 20, "globalDefault": True},
-                }
-            },
-            "queues.priorityClasses[1].globalDefault: priority class low-priority-preempting of the cluster has "
-            "another globalDefault, so workloads would be ordered otherwise. Write globalDefault: true.",
-        ),
-        (
-            {"kueue": replace(existing(), cluster_queues={})},
-            "queues.kueue: Kueue 0.18.4 in namespace queueing has no cluster queue research: workloads of its local "
-            "queue would wait forever. Define it in gke-ai:queues.clusterQueues.",
-        ),
-        (
-            {"kueue": replace(existing(), cluster_queues=SELECTIVE)},
-            "queues.kueue: cluster queue research of Kueue 0.18.4 in namespace queueing takes no workloads of namespace"
-            " llm: they would wait forever. Let its namespaceSelector select llm, or name another cluster queue.",
-        ),
-        (
-            {"kueue": replace(existing(), cluster_queues={"research": {"spec": {}}})},  # Kueue: selects nothing
-            "takes no workloads of namespace llm",
-        ),
-        ({"kueue": existing(**selecting(team="a"))}, ""),
-        ({"kueue": existing(**selecting(team="b"))}, "leaves out namespace llm"),
-    ],
-)
-def test_the_cluster_is_refused_for_what_it_lacks(changed: dict[str, Any], refusal: str) -> None:
-    expected = needs.of_cluster(load_stack(by_name()))
-    refused = [str(each) for each in refusals(expected, replace(CLUSTER, **changed))]
-    assert not refused if not refusal else any(refusal in each for each in refused), refused
+@pytest.mark.parametrize("row", TABLE["clusters"], ids=lambda row: row["refusal"].partition(":")[0])
+def test_the_cluster_is_refused_for_what_it_lacks(row: dict[str, Any]) -> None:
+    changed = dict(row["has"])
+    if "local_queues" in changed:
+        changed["local_queues"] = {tuple(name.split("/")): queue for name, queue in changed["local_queues"].items()}
+    if "kueue" in changed:
+        changed["kueue"] = existing(**changed["kueue"])
+    if "cluster_queues" in changed:
+        changed["kueue"] = replace(existing(), cluster_queues=changed.pop("cluster_queues"))
+    refused = [str(each) for each in refusals(needs.of_cluster(load_stack(by_name())), replace(CLUSTER, **changed))]
+    assert not refused if not row["refusal"] else any(row["refusal"] in each for each in refused), refused
 
 
 def test_a_flavor_for_an_accelerator_must_not_contradict_it() -> None:

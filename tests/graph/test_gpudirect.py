@@ -6,7 +6,6 @@ import copy
 import json
 from typing import Any
 
-import pulumi
 import pytest
 import yaml
 
@@ -14,7 +13,7 @@ from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS, GPUDIRECT_LABEL, MT
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.section_files import PREFIX
 from tests.support.mistakes import base
-from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.recorder import Record, load_stack, shared_record
 
 Object = dict[str, Any]
 # Base, technology and number of networks.
@@ -125,15 +124,6 @@ def test_the_daemon_counts_in_the_queue_and_the_agents_on_the_node() -> None:
     assert without.node_pools[0].room["cpu"] - with_networks.node_pools[0].room["cpu"] == parse_quantity("300m")
 
 
-def test_without_the_networks_nothing_of_them_is_registered() -> None:
-    values = stack_of()
-    values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
-    record = shared_record(values)
-    assert record.all("Firewall") == record.all("GKENetworkParamSet") == record.all("DaemonSet") == []
-    assert "initContainers" not in template_of(record)["spec"]
-    assert "additionalNodeNetworkConfigs" not in record.one("NodePool", "mega").inputs["networkConfig"]
-
-
 def test_a_key_keeps_the_networks_without_a_run() -> None:
     values = stack_of(gpuDirect=True)
     values[f"{PREFIX}training"] = []
@@ -146,14 +136,3 @@ def test_a_change_of_multi_networking_keeps_the_cluster_and_its_objects() -> Non
     before = shared_record(values).one("Cluster").replacement_trigger
     values[f"{PREFIX}cluster"]["multiNetworking"] = False
     assert shared_record(values).one("Cluster").replacement_trigger == before
-
-
-@pytest.mark.parametrize("answer", [{}, {"datapathProvider": "ADVANCED_DATAPATH"}, {"enableMultiNetworking": True}])
-def test_an_existing_cluster_without_multi_networking_is_refused(
-    answer: Object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = stack_of()
-    values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    monkeypatch.setattr(Cloud, "further", answer)
-    with pytest.raises(pulumi.RunError, match=r"does not have multi-networking with Dataplane V2.*acceptSlowNetwork"):
-        run_program(values, True, monkeypatch)

@@ -22,7 +22,7 @@ from gke_ai.settings.resolved import Download
 from gke_ai.settings.resolved.needs import external_hosts
 from programs import fill_bucket, hugging_face
 from tests.support.examples import cache_example, container_of, pod_of
-from tests.support.recorder import PROJECT, TOKEN, Record, load_stack, run_program, shared_record, strings
+from tests.support.recorder import PROJECT, Record, load_stack, run_program, shared_record
 
 BUCKET = f"models-{PROJECT}"
 COMMIT = "299a8560bedf22ed1c72a8a11e7dce4a7f9f51f8"
@@ -50,19 +50,6 @@ def test_server_waits_for_the_job_and_the_job_for_the_bucket(preview: bool) -> N
     assert not any(resource.startswith("NodePool l4") for resource in before), "the download needs no GPU"
 
 
-def test_only_the_job_has_the_token_and_the_server_is_offline() -> None:
-    record = recorded()
-    server = container_of(record)
-    assert env_of(server)["HF_HUB_OFFLINE"] == "1"
-    assert "HF_TOKEN" not in env_of(server)
-    assert env_of(container_of(record, "Job"))["HF_TOKEN"] == {
-        "secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}
-    }
-    (secret,) = record.all("Secret")
-    assert secret.inputs["metadata"]["namespace"] == "model-cache"
-    assert TOKEN not in list(strings(record.one("Job").inputs))
-
-
 def test_public_model_needs_no_token() -> None:
     config = cache_example(tokenSecret=None)
     assert load_stack(config, token_given=False)
@@ -79,59 +66,11 @@ def test_server_reads_the_folder_of_the_model_under_the_name_that_clients_know()
     assert recorded().outputs["servers"][0]["model"] == "google/gemma-2-2b-it"
 
 
-def test_bucket_is_mounted_for_reading_with_a_cache_that_holds_the_model() -> None:
-    template = pod_of(recorded())
-    (volume,) = (volume for volume in template["spec"]["volumes"] if volume["name"] == "models")
-    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
-    assert volume["csi"]["readOnly"] is True
-    attributes = volume["csi"]["volumeAttributes"]
-    assert attributes["bucketName"] == BUCKET
-    options = attributes["mountOptions"].split(",")
-    assert {"implicit-dirs", "file-cache:enable-parallel-downloads:true", "metadata-cache:ttl-secs:-1"} <= {*options}
-    # 2,614,341,888 parameters of two bytes, and a tenth more: 5.4 GiB.
-    assert "file-cache:max-size-mb:6144" in options
-    assert template["metadata"]["annotations"] == {
-        "gke-gcsfuse/volumes": "true",
-        "gke-gcsfuse/cpu-limit": "2",
-        "gke-gcsfuse/memory-limit": "2Gi",
-        "gke-gcsfuse/ephemeral-storage-limit": "11Gi",
-    }
-
-
-def test_file_cache_in_memory_counts_as_memory_of_the_sidecar() -> None:
-    template = pod_of(recorded({"fileCacheMedium": "memory", "fileCache": "8Gi"}))
-    assert template["metadata"]["annotations"]["gke-gcsfuse/memory-limit"] == "10Gi"
-    assert template["metadata"]["annotations"]["gke-gcsfuse/ephemeral-storage-limit"] == "5Gi"
-    cache = {"name": "gke-gcsfuse-cache", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
-    assert cache in template["spec"]["volumes"]
-
-
-def test_streamer_reads_the_uri_without_a_mount_and_without_offline_mode() -> None:
-    record = recorded({"reader": "streamer"}, image="vllm/vllm-openai:v0.11.2")
-    server = container_of(record)
-    assert server["args"][0] == f"gs://{BUCKET}/{FOLDER}"
-    assert {"--load-format=runai_streamer", "--served-model-name=google/gemma-2-2b-it"} <= {*server["args"]}
-    assert "HF_HUB_OFFLINE" not in env_of(server), "vLLM would look for the URI in a local cache"
-    assert "HF_TOKEN" not in env_of(server)
-    assert "annotations" not in pod_of(record)["metadata"]
-    assert all("csi" not in volume for volume in pod_of(record)["spec"]["volumes"])
-
-
-def test_tgi_gets_the_folder_as_its_model() -> None:
-    variables = env_of(container_of(recorded(engine="tgi")))
-    assert (variables["MODEL_ID"], variables["HF_HUB_OFFLINE"]) == (f"/models/{FOLDER}", "1")
-    assert not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & variables.keys()
-
-
-@pytest.mark.parametrize(("reader", "model"), [("fuse", f"/models/{FOLDER}"), ("streamer", f"gs://{BUCKET}/{FOLDER}")])
-def test_vllm_on_tpus_reads_the_bucket_without_a_token(reader: str, model: str) -> None:
-    config = cache_example({"reader": reader}, engine="vllm-tpu", pool="v5e", maxModelLen=2048, resources={})
-    del config["gke-ai:gpuPools"]
-    pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
-    server = container_of(shared_record(config | {"gke-ai:tpuPools": [pool]}))
-    assert server["args"][0] == model
-    assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
-    assert "HF_TOKEN" not in env_of(server)
+def test_mount_has_a_cache_that_holds_the_model_and_is_never_out_of_date() -> None:
+    volumes = {volume["name"]: volume for volume in pod_of(recorded())["spec"]["volumes"]}
+    options = volumes["models"]["csi"]["volumeAttributes"]["mountOptions"].split(",")
+    cache = {"implicit-dirs", "file-cache:enable-parallel-downloads:true", "file-cache:max-size-mb:6144"}
+    assert {*cache, "metadata-cache:ttl-secs:-1"} <= {*options}
 
 
 def test_job_writes_and_the_server_only_reads() -> None:

@@ -13,8 +13,6 @@ from tests.support.recorder import Record, configuration, load_stack, plain, sha
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]
 
-both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-
 
 def rules(record: Record, route: str) -> list[tuple[list[str], dict[str, int]]]:
     """The models of each rule of a route, and the weights of its servers. No models: all requests."""
@@ -81,17 +79,6 @@ def test_an_adapter_goes_to_the_versions_that_have_it(
     assert bool(routers(record)) == bool(expected)
 
 
-@both
-def test_route_changes_once_the_router_is_attached(preview: bool) -> None:
-    record = shared_record(configuration(GATEWAY), preview)
-    extension = record.one("GCPRoutingExtension")
-    before = record.waits_for(extension)
-    assert {"Deployment inference-gateway-router", "Service inference-gateway-router"} <= before
-    assert "Gateway inference-gateway" in before
-    for route in record.all("HTTPRoute"):
-        assert "GCPRoutingExtension inference-gateway-router" in record.waits_for(route)
-
-
 def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
     record = shared_record(configuration(GATEWAY))
     spec = plain(record.one("GCPRoutingExtension").inputs["spec"])
@@ -113,25 +100,6 @@ def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
         "grpcHealthCheck": {"portSpecification": "USE_FIXED_PORT", "port": 9005},
     }
     assert check["targetRef"] == {"group": "", "kind": "Service", "name": "inference-gateway-router"}
-
-
-def test_an_eviction_leaves_one_router() -> None:
-    record = shared_record(configuration(GATEWAY))
-    router = record.one("Deployment", "inference-gateway-router").inputs["spec"]
-    budget = record.one("PodDisruptionBudget", "inference-gateway-router").inputs["spec"]
-    assert router["replicas"] == 2
-    assert (budget["maxUnavailable"], budget["selector"]) == (1, router["selector"])
-
-
-def test_router_is_beside_the_gateway_and_reads_only_there() -> None:
-    config = configuration(GATEWAY)
-    config["gke-ai:gateway"]["namespace"] = "edge"
-    record = shared_record(config)
-    for kind in ("GCPRoutingExtension", "Gateway"):
-        assert record.one(kind).inputs["metadata"]["namespace"] == "edge"
-    role = record.one("Role", "inference-gateway-router").inputs
-    assert role["metadata"]["namespace"] == "edge"
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]
 
 
 def test_routes_of_two_namespaces_share_an_address() -> None:

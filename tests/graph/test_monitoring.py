@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pulumi
 import pytest
 import yaml
 from pulumi.runtime.proto import provider_pb2 as proto
@@ -26,7 +25,6 @@ from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
 from tests.support.prometheus import Prometheus, Series, running
 from tests.support.recorder import PROJECT, Record, configuration, construct, record, run_program
-from tests.support.recorder import Cloud as Mocks
 
 CHANNEL = "projects/my-project/notificationChannels/1"
 EVERYTHING: Any = {
@@ -259,9 +257,6 @@ def test_every_metric_of_a_gke_package_is_one_that_a_monitored_cluster_sends(mon
 
 
 # --------------------------------------------------------------------------------------------------- when alerts fire
-HOUR = 60
-
-
 def kueue(pending: Sequence[float | None], admitted: Sequence[float | None], queue: str = "gpus") -> list[Series]:
     here = {"cluster": "ai", "cluster_queue": queue}
     return [
@@ -393,17 +388,6 @@ def mixed(**watch: Any) -> dict[str, Any]:
     return {**configuration("examples/mixed-training-inference.yaml"), "gke-ai:monitoring": watch}
 
 
-def test_an_unmonitored_stack_collects_only_free_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = run_program(configuration("examples/mixed-training-inference.yaml"), True, monkeypatch)
-    assert not [resource for resource in built.resources.values() if "monitoring" in resource.type.lower()]
-    assert "enableClusterQueueResources" not in json.dumps(decode(encode(built.one("Release", "kueue").inputs)))
-    # Said, so that it is so again when a stack is no longer watched.
-    assert built.one("Cluster").inputs["monitoringConfig"] == {
-        "managedPrometheus": {"enabled": True},
-        "enableComponents": ["SYSTEM_COMPONENTS"],
-    }
-
-
 def test_a_monitored_stack_collects_the_metrics_of_its_dashboards(monkeypatch: pytest.MonkeyPatch) -> None:
     built = run_program(mixed(channels=[CHANNEL]), True, monkeypatch)
     assert set(boards(built)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
@@ -423,39 +407,6 @@ def test_alerts_are_created_after_and_deleted_before_their_targets(monkeypatch: 
     assert {"Secret metrics-reader-token", "Role metrics-reader-token"} <= built.waits_for(
         built.one("PodMonitoring", "kueue")
     )
-
-
-def test_only_the_collector_may_read_kueues_metrics(monitored: Record) -> None:
-    (rule,) = monitored.one("Role", "metrics-reader-token").inputs["rules"]
-    assert rule["resourceNames"] == ["metrics-reader-token"]
-    subjects = monitored.one("RoleBinding", "metrics-reader-token").inputs["subjects"]
-    assert {(subject["name"], subject["namespace"]) for subject in subjects} == {
-        ("collector", "gmp-system"),
-        ("collector", "gke-gmp-system"),
-    }
-    secret = monitored.one("Secret", "metrics-reader-token")
-    assert "data" not in secret.inputs
-    assert "stringData" not in secret.inputs
-    binding = monitored.one("ClusterRoleBinding", "kueue-metrics-reader").inputs
-    assert binding["roleRef"]["name"] == "kueue-metrics-reader", "which the chart makes"
-    (endpoint,) = monitored.one("PodMonitoring", "kueue").inputs["spec"]["endpoints"]
-    assert endpoint["authorization"]["credentials"]["secret"] == {"name": "metrics-reader-token", "key": "token"}
-
-
-def test_an_existing_cluster_that_collects_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = mixed()
-    values["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    run_program(values, True, monkeypatch)
-    answered = Mocks.call
-    nothing = {"monitoringConfigs": [{"managedPrometheuses": [{"enabled": False}]}]}
-
-    def call(cloud: Mocks, args: Any) -> Any:
-        answer, failures = answered(cloud, args)
-        return answer | (nothing if "getCluster" in args.token else {}), failures
-
-    monkeypatch.setattr(Mocks, "call", call)
-    with pytest.raises(pulumi.RunError, match="--enable-managed-prometheus"):
-        run_program(values, True, monkeypatch)
 
 
 # ----------------------------------------------------------------------------------------------- what there is to watch

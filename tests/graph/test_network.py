@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pulumi
 import pytest
 
 from emulator.cloud.store import Store
@@ -81,36 +80,6 @@ def test_cluster_uses_the_created_network(preview: bool) -> None:
     )
 
 
-def test_network_of_a_zonal_cluster_is_in_its_region() -> None:
-    record = recorded(TPUS, {"location": "us-west4-a", **PRIVATE})
-    assert {record.one(kind).inputs["region"] for kind in ("Subnetwork", "Router", "RouterNat")} == {"us-west4"}
-
-
-def test_nat_serves_all_addresses_of_the_network_and_runs_out_of_ports_late(build: Build) -> None:
-    nat = build(ClusterNetwork, {"name": "net", "project": PROJECT, "region": "us-central1"}).one("RouterNat").inputs
-    assert nat["sourceSubnetworkIpRangesToNat"] == "ALL_SUBNETWORKS_ALL_IP_RANGES"
-    assert nat["natIpAllocateOption"] == "AUTO_ONLY"
-    assert nat["enableDynamicPortAllocation"] is True
-
-
-def test_nat_has_a_name_of_two_characters_or_more(build: Build) -> None:
-    """The provider refuses a shorter one, unlike a router's or a network's."""
-    nat = build(ClusterNetwork, {"name": "n", "project": PROJECT, "region": "us-central1"}).one("RouterNat")
-    assert (nat.name, nat.inputs["name"]) == ("n", "n-nat")
-
-
-def test_network_without_nat_has_no_router(build: Build) -> None:
-    record = build(ClusterNetwork, {"name": "net", "project": PROJECT, "region": "us-central1"}, nat=False)
-    assert record.all("Router") == record.all("RouterNat") == []
-
-
-def test_changed_range_replaces_subnetwork_and_cluster() -> None:
-    before = recorded(STANDARD, PRIVATE)
-    after = recorded(STANDARD, PRIVATE | {"vpc": {"podsCidr": "10.16.0.0/14"}})
-    identifiers = [record.one("kubernetes").inputs["clusterIdentifier"] for record in (before, after)]
-    assert identifiers[0] != identifiers[1]
-
-
 @both
 def test_every_node_is_private_and_runs_as_the_created_account(preview: bool) -> None:
     for path in (STANDARD, TPUS):
@@ -146,68 +115,13 @@ def test_nodes_read_the_projects_registry_if_the_stack_has_images_there() -> Non
     assert "roles/artifactregistry.reader" not in {member.inputs["role"] for member in record.all("IAMMember")}
 
 
-def test_existing_account_is_used_unchanged() -> None:
-    there = "nodes@other-project.iam.gserviceaccount.com"
-    record = recorded(STANDARD, {"nodeServiceAccount": there})
-    assert record.all("Account") == []
-    assert {pool.inputs["nodeConfig"]["serviceAccount"] for pool in record.all("NodePool")} == {there}
-
-
-def test_pools_of_an_existing_cluster_run_as_the_account_and_wait_for_its_roles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = configuration(STANDARD)
-    cluster = {"name": "llm-cluster", "mode": "existing", "location": "us-central1", "nodeServiceAccount": "gke-nodes"}
-    record = run_program(config | {"gke-ai:cluster": cluster}, False, monkeypatch)
-    pool = record.one("NodePool")
-    assert pool.inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
-    assert "IAMMember gke-nodes/container.defaultNodeServiceAccount" in record.waits_for(pool)
-
-
 def test_pools_of_a_compute_class_run_as_the_account_too() -> None:
     record = recorded(CLASSES, {"nodeServiceAccount": "gke-nodes"})
     classes = [resource for resource in record.resources.values() if resource.inputs.get("kind") == "ComputeClass"]
     assert [resource.inputs["spec"]["nodePoolConfig"] for resource in classes] == [{"serviceAccount": ACCOUNT}]
 
 
-@both
-def test_autopilot_sets_the_node_account_once(preview: bool) -> None:
-    cluster = recorded(AUTOPILOT, PRIVATE, preview).one("Cluster").inputs
-    defaults = cluster["clusterAutoscaling"]["autoProvisioningDefaults"]
-    assert defaults == {"serviceAccount": ACCOUNT, "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"]}
-    # Google's own API refuses these of an Autopilot cluster, which has them.
-    assert not {"nodeConfig", "networkPolicy", "datapathProvider"} & cluster.keys()
-    assert cluster["addonsConfig"] == {"rayOperatorConfigs": [{"enabled": False}]}  # the one that it may turn off
-    assert cluster["privateClusterConfig"] == {"enablePrivateNodes": True}
-
-
 # --- ways to the control plane ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cluster", "endpoints", "authorized"),
-    [
-        ({}, (False, True), None),
-        ({"dnsEndpoint": True}, (True, True), None),
-        ({"dnsEndpoint": True, "publicEndpoint": False}, (True, False), None),
-        (
-            {"authorizedNetworks": ["8.8.8.0/24"]},
-            (False, True),
-            {"cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}], "gcpPublicCidrsAccessEnabled": False},
-        ),
-    ],
-    ids=["GKE's own", "also by name", "by name alone", "for some"],
-)
-def test_control_plane_states_each_endpoint_as_on_or_off(
-    cluster: dict[str, Any], endpoints: tuple[bool, bool], authorized: Any
-) -> None:
-    control_plane = recorded(STANDARD, cluster).one("Cluster").inputs
-    by_name, by_address = endpoints
-    assert control_plane["controlPlaneEndpointsConfig"] == {
-        "dnsEndpointConfig": {"allowExternalTraffic": by_name},
-        "ipEndpointsConfig": {"enabled": by_address},
-    }
-    assert control_plane.get("masterAuthorizedNetworksConfig") == authorized
 
 
 def test_unreachable_control_plane_is_refused(build: Build) -> None:
@@ -267,45 +181,6 @@ def test_clusters_with_tenants_enforce_network_policies(
     )
 
 
-def test_existing_cluster_without_network_policy_is_refused_before_anything_is_created(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = configuration(STANDARD)
-    config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    config["gke-ai:tenants"] = [{"name": "research"}]
-    with pytest.raises(pulumi.RunError, match=r"does not enforce NetworkPolicies.*--enable-network-policy"):
-        run_program(config, True, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("attribute", "lacking", "message"),
-    [
-        ("workload_pool", "", r"has no Workload Identity.*--workload-pool=.*svc\.id\.goog"),
-        ("fuse", False, r"has no Cloud Storage FUSE driver.*--update-addons=GcsFuseCsiDriver=ENABLED"),
-    ],
-)
-def test_existing_cluster_without_a_feature_for_pods_is_refused_before_anything_is_created(
-    attribute: str, lacking: object, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configuration(STANDARD)
-    config["gke-ai:cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    run_program(config, True, monkeypatch)
-    monkeypatch.setattr(Mocks, attribute, lacking)
-    with pytest.raises(pulumi.RunError, match=message):
-        run_program(config, True, monkeypatch)
-
-
-def test_existing_cluster_without_dns_access_is_refused_before_anything_is_created(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = configuration(CLASSES)
-    config["gke-ai:cluster"] |= {"dnsEndpoint": True}
-    run_program(config, True, monkeypatch)
-    monkeypatch.setattr(Mocks, "by_name", {"endpoint": "gke-1.example.com", "allowExternalTraffic": False})
-    with pytest.raises(pulumi.RunError, match=r"refuses clients at its DNS name.*--enable-dns-access"):
-        run_program(config, True, monkeypatch)
-
-
 def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build) -> None:
     base = {"name": "c", "project": PROJECT, "mode": "standard"}
 
@@ -338,16 +213,6 @@ def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
     of_cluster = {apis.CONTAINER, apis.COMPUTE, apis.IAM, apis.IAM_CREDENTIALS, apis.LOGGING, apis.MONITORING}
     for kind, name in (("Cluster", None), ("Network", None), ("Account", None), ("NodePool", "gpupool")):
         assert waits(kind, name) == of_cluster, kind
-
-
-def test_apis_stay_enabled_after_a_destroy(build: Build) -> None:
-    record = build(ProjectApis, {"project": PROJECT, "apis": [apis.CONTAINER]})
-    assert record.one("Service", apis.CONTAINER).inputs["disableOnDestroy"] is False
-
-
-def test_apis_are_not_enabled_by_default() -> None:
-    record = recorded(STANDARD, {})
-    assert [service for service in record.resources.values() if service.type == "gcp:projects/service:Service"] == []
 
 
 def test_stack_needs_only_the_apis_of_its_resources() -> None:
@@ -396,23 +261,6 @@ def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
     mode = "autopilot" if path == AUTOPILOT else "standard"
     location = cluster.inputs["location"]
     assert identifier == f"{PROJECT}/{location}/{cluster.inputs['name']}/{mode}/default/default"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"vpc": {}},
-        {"vpc": {"name": "other"}},
-        {"vpc": {"nodesCidr": "10.0.0.0/16"}},
-        {"network": "shared", "subnetwork": "ai", "podsRange": "pods"},
-        {"network": "shared", "subnetwork": "ai", "servicesRange": "pods"},
-    ],
-    ids=str,
-)
-def test_replacements_change_the_identifier(change: dict[str, Any]) -> None:
-    others: list[dict[str, Any]] = [{}, {"vpc": {}}, {"network": "shared", "subnetwork": "ai"}]
-    seen = {recorded(STANDARD, cluster).one("kubernetes").inputs["clusterIdentifier"] for cluster in (*others, change)}
-    assert len(seen) == 3 + (change != {"vpc": {}})
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])

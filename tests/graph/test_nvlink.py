@@ -6,14 +6,13 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-import pulumi
 import pytest
 import yaml
 
 from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK
 from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
-from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
+from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PROFILE_LABEL, RESOURCE
 from gke_ai.catalog.machines import metal
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import ARM_TAINT, allocatable, capacity_of, free
@@ -25,7 +24,7 @@ from gke_ai.review.gitops.objects import Stage, in_cluster
 from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings.published import place
 from tests.support.mistakes import base
-from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.recorder import Record, load_stack, shared_record
 from tests.support.registered import policy_resources, published, resources
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
@@ -61,32 +60,10 @@ def test_a_workload_policy_places_the_pool_in_one_domain() -> None:
     assert f"ResourcePolicy {policy.inputs['name']}" in record.waits_for(pool)
 
 
-def test_nodes_have_hyperdisk_local_ssds_and_no_network_profile() -> None:
-    pool = shared_record(stack_of()).one("NodePool", "gb200")
-    assert pool.inputs["nodeConfig"]["diskType"] == "hyperdisk-balanced"
-    assert pool.inputs["nodeConfig"]["ephemeralStorageLocalSsdConfig"] == {"localSsdCount": 4}
-    assert "acceleratorNetworkProfile" not in pool.inputs["networkConfig"]
-
-
 def test_pods_and_the_flavor_tolerate_arm_nodes() -> None:
     record = shared_record(stack_of())
     assert pods_of(record)["tolerations"] == [ARM]
     assert ARM in record.one("ResourceFlavor").inputs["spec"]["tolerations"]
-
-
-def test_a_server_tolerates_arm_nodes() -> None:
-    values = stack_of()
-    image = "us-docker.pkg.dev/my-project/serving/vllm-arm64:1.0.0"
-    values[f"{PREFIX}serving"] = [
-        {"name": "chat", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "gb200", "image": image}
-    ]
-    (server,) = shared_record(values).all("Deployment")
-    assert server.inputs["spec"]["template"]["spec"]["tolerations"] == [ARM]
-
-
-def test_pods_on_other_machines_get_no_toleration() -> None:
-    values = {f"{PREFIX}{key}": value for key, value in base("topology", "good").items()}
-    assert "tolerations" not in pods_of(shared_record(values))
 
 
 def test_a_pool_of_another_cluster_has_another_policy() -> None:
@@ -104,26 +81,6 @@ def test_a_run_on_one_node_is_accepted(gpus: int, expected: int) -> None:
     values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
     placed = load_stack(values).placed[0]
     assert (placed.accelerators, placed.fabric) == (expected, DEFAULT_NETWORK)
-
-
-def test_pods_of_two_nodes_claim_their_nics_and_a_channel_and_install_the_plugin_for_arm() -> None:
-    record = shared_record(stack_of("two_nodes"))
-    pod = pods_of(record)
-    names = ["rdma-4", DOMAIN]
-    assert pod["resourceClaims"] == [{"name": name, "resourceClaimTemplateName": name} for name in names]
-    assert pod["tolerations"] == [ARM]
-    assert pod["nodeSelector"] == {
-        "cloud.google.com/gke-accelerator": "nvidia-gb200",
-        "cloud.google.com/gke-nodepool": "gb200",
-        PROFILE_LABEL: "auto",
-    }
-    (container,), (install,) = pod["containers"], pod["initContainers"]
-    assert container["resources"]["claims"] == [{"name": name} for name in names]
-    assert {"name": "NCCL_NET", "value": "gIB"} in container["env"]
-    assert install["image"] == PLUGIN_IMAGE_ARM
-    pool = record.one("NodePool", "gb200")
-    assert pool.inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
-    assert pool.inputs["placementPolicy"]["policyName"] == record.one("ResourcePolicy").inputs["name"]
 
 
 def test_pods_of_a_fine_tuning_run_claim_the_same() -> None:
@@ -147,17 +104,6 @@ def test_pods_of_a_fine_tuning_run_claim_the_same() -> None:
     assert pod["containers"][0]["resources"]["claims"] == of_job["containers"][0]["resources"]["claims"]
 
 
-def test_the_namespace_has_a_compute_domain_after_the_driver() -> None:
-    record = shared_record(stack_of("two_nodes"))
-    domain, template = record.one("ComputeDomain"), record.one("ResourceClaimTemplate")
-    assert (domain.inputs["metadata"]["name"], domain.inputs["metadata"]["namespace"]) == (DOMAIN, "llm")
-    assert domain.inputs["spec"] == {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": DOMAIN}}}
-    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
-    assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma-4", 4)
-    assert "Release nvidia-dra-driver-gpu" in record.waits_for(domain)
-    assert "ComputeDomain nvlink" in record.waits_for(record.one("JobSet"))
-
-
 def test_a_manifest_of_the_domain_is_applied_after_the_chart_that_brings_its_kind() -> None:
     rendered = in_cluster(resources(shared_record(stack_of("two_nodes"))), "gke-ai up")
     (stage,) = (item.stage for item in rendered.objects if item.kind == "ComputeDomain")
@@ -172,12 +118,6 @@ def test_the_driver_gives_channels_only_on_nodes_of_gb200() -> None:
     assert "nvidia-gb200" in str(release["values"]["kubeletPlugin"]["affinity"])
     assert ARM in release["values"]["kubeletPlugin"]["tolerations"]
     assert record.one("ResourceQuota").inputs["metadata"]["namespace"] == release["namespace"]
-
-
-def test_without_a_run_over_several_nodes_there_is_no_driver_and_no_domain() -> None:
-    record = shared_record(stack_of())
-    assert record.all("ComputeDomain") == record.all("ResourceClaimTemplate") == []
-    assert [release.inputs["name"] for release in record.all("Release")] == ["jobset", "kueue"]
 
 
 def test_a_key_keeps_network_and_domain_without_a_run() -> None:
@@ -238,19 +178,6 @@ def test_the_policy_compares_quota_for_channels_with_nodes(channels: str, messag
     assert len(list(quota_within_capacity.violations(stack))) == messages
 
 
-def test_nodes_of_a4x_max_set_memory_aside_in_a_cluster_without_shielded_nodes() -> None:
-    record = shared_record(stack_of("bare_metal"))
-    pool = record.one("NodePool", "gb200").inputs
-    assert pool["nodeConfig"]["linuxNodeConfig"] == {"hugepagesConfig": {"hugepageSize2m": 4096}}
-    assert pool["nodeConfig"]["labels"].items() >= metal.LABELS.items()
-    assert pool["nodeConfig"]["guestAccelerators"][0]["type"] == "nvidia-gb300"
-    assert pool["networkConfig"]["acceleratorNetworkProfile"] == "auto"
-    assert record.one("Cluster").inputs["enableShieldedNodes"] is False
-    vm = shared_record(stack_of("two_nodes"))
-    assert "linuxNodeConfig" not in vm.one("NodePool", "gb200").inputs["nodeConfig"]
-    assert "enableShieldedNodes" not in vm.one("Cluster").inputs
-
-
 def test_pods_on_a4x_max_claim_eight_nics_and_a_channel_and_install_its_own_plugin() -> None:
     record = shared_record(stack_of("bare_metal"))
     pod = pods_of(record)
@@ -283,11 +210,3 @@ def test_derived_quota_leaves_out_the_memory_of_the_agent() -> None:
     vm = replace(shape, machine_type="a4x-highgpu-4g", gpu="nvidia-gb200")
     kept = [capacity_of(node)["memory"] - allocatable(node)["memory"] for node in (shape, vm)]
     assert kept[0] - kept[1] > 8 * GI
-
-
-def test_an_existing_cluster_with_shielded_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = stack_of("bare_metal")
-    values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    monkeypatch.setattr(Cloud, "further", {"enableShieldedNodes": True, "datapathProvider": "ADVANCED_DATAPATH"})
-    with pytest.raises(pulumi.RunError, match=r"llm-cluster has shielded nodes\. GKE would refuse the bare-metal"):
-        run_program(values, True, monkeypatch)

@@ -20,11 +20,9 @@ from pydantic import TypeAdapter
 from gke_ai_outputs.model import Contract, Item, Key, MissingOutput, Producer, Queue, keys_of, parsed, parts
 from gke_ai_outputs.stack_outputs import StackOutputs, value
 from gke_ai_outputs.version import VERSION
-from tests.support import repository
 from tests.support.recorder import TOKEN, configuration, run_program, shared_record, strings
 from tests.support.repository import CONFIGURATIONS, ROOT
 
-EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]
 MIXED = "examples/mixed-training-inference.yaml"
 EXPECTED = yaml.load((ROOT / "tests/data/expected/outputs.yaml").read_text(), yaml.CSafeLoader)
 

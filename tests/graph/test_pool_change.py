@@ -97,25 +97,6 @@ def test_a_pool_with_local_ssds_keeps_the_name_that_0_3_0_gave_it(build: Build) 
     assert pool.inputs["name"] == "l4-a315d8"
 
 
-def test_pool_without_create_before_delete_has_the_bare_name_and_is_deleted_first(build: Build) -> None:
-    pool = made(build, create_before_delete=False)
-    assert pool.inputs["name"] == "l4"
-    assert pool.inputs["nodeConfig"]["labels"] == {POOL: "l4"}
-    assert pool.delete_before_replace is True
-
-
-def test_nodes_get_the_disk_with_container_images_and_stream_the_others(build: Build) -> None:
-    image = "projects/my-project/global/images/vllm"
-    nodes = made(build, image_streaming=True, secondary_boot_disk=image).inputs["nodeConfig"]
-    assert nodes["gcfsConfig"] == {"enabled": True}
-    assert nodes["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
-
-
-def test_image_streaming_that_is_not_set_is_left_to_gke(build: Build) -> None:
-    assert not {"gcfsConfig", "secondaryBootDisks"} & set(made(build).inputs["nodeConfig"])
-    assert made(build, image_streaming=False).inputs["nodeConfig"]["gcfsConfig"] == {"enabled": False}
-
-
 def with_pools(**first: Any) -> Configuration:
     values = good()
     values["gpuPools"] = [values["gpuPools"][0] | first, SECOND_POOL]

@@ -77,15 +77,6 @@ def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool) ->
 
 
 @both
-def test_namespace_is_deleted_before_kueue_and_buckets(preview: bool) -> None:
-    record = recorded(STANDARD, preview)
-    before = record.waits_for(record.one("Namespace", "llm"))
-    # A namespace that outlived Kueue would hang on the finalizers of its pods and workloads, and a cluster queue that
-    # went first on the quota that they hold.
-    assert {"Release kueue", "ClusterQueue cluster-queue", "Bucket model-bucket-my-project"} <= before
-
-
-@both
 def test_jobs_are_created_in_the_order_of_the_list(preview: bool) -> None:
     (run,) = configuration(STANDARD)["gke-ai:training"]
     names = ["third", "first", "second"]
@@ -122,12 +113,6 @@ def test_every_object_is_registered_before_a_cluster_exists(path: str, preview: 
     }
 
 
-def test_a_priority_class_whose_value_changes_is_replaced() -> None:
-    priorities = recorded("examples/mixed-training-inference.yaml", False).all("PriorityClass")
-    assert {priority.replace_on_changes for priority in priorities} == {("value", "preemptionPolicy")}
-    assert all(priority.delete_before_replace for priority in priorities), "the name is the same"
-
-
 @pytest.mark.parametrize("path", ENVIRONMENTS)
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str) -> None:
     record = recorded(path, False)
@@ -144,40 +129,12 @@ def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(path: str) 
         assert record.one(kind).hooked, kind
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"labels": {"team": "research"}},
-        {"releaseChannel": "stable"},
-        {"systemPool": {"nodesPerZone": 2}},
-        {"privateNodes": True},
-        {"authorizedNetworks": ["8.8.8.0/24"]},
-        {"dnsEndpoint": True, "publicEndpoint": False},
-        {"nodeServiceAccount": "gke-nodes"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_change_in_place_keeps_the_cluster_identifier(change: dict[str, Any]) -> None:
-    section = configuration(STANDARD)["gke-ai:cluster"]
-    before = recorded(STANDARD, True).one("kubernetes").inputs["clusterIdentifier"]
-    after = recorded(STANDARD, True, cluster={**section, **change}).one("kubernetes")
-    assert after.inputs["clusterIdentifier"] == before
-
-
 @pytest.mark.parametrize("change", [{"location": "us-central1-a"}, {"network": "research"}, {"name": "other"}])
 def test_replacement_changes_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
     before = recorded(STANDARD, True).one("kubernetes").inputs["clusterIdentifier"]
     after = recorded(STANDARD, True, cluster={**section, **change}).one("kubernetes")
     assert after.inputs["clusterIdentifier"] != before
-
-
-def test_existing_cluster_is_looked_up_and_not_created() -> None:
-    cluster = {"name": "llm-cluster", "location": "us-central1", "mode": "existing", "existingMode": "autopilot"}
-    record = recorded(AUTOPILOT, False, cluster=cluster)
-    assert not record.all("Cluster")
-    assert not record.all("NodePool")
-    assert record.outputs["clusterEndpoint"] == "192.0.2.1"
 
 
 @both
@@ -255,17 +212,6 @@ def test_missing_project_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_example_needs_no_project_of_its_own() -> None:
     assert "gcp:project" not in configuration(STANDARD)
     assert PROJECT not in str(configuration(STANDARD))
-
-
-@pytest.mark.parametrize(
-    ("machine", "disk"), [("e2-standard-4", "pd-balanced"), ("n4-standard-4", "hyperdisk-balanced")]
-)
-def test_system_pool_boots_from_hyperdisk_only_if_it_must(
-    machine: str, disk: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = {"mode": "standard", "location": "us-central1", "systemPool": {"machineType": machine}}
-    pool = run_program({"gke-ai:cluster": cluster}, False, monkeypatch).one("NodePool")
-    assert pool.inputs["nodeConfig"]["diskType"] == disk
 
 
 def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from gke_ai.catalog.fabric.rdma import (
     AGENT_ROLE,
     CLAIMS,
     DEVICE_CLASS,
-    DRIVER_LABEL,
     OF_CLASS,
     PLUGIN_PATH,
     PROFILE_LABEL,
@@ -52,18 +51,6 @@ def with_tenant() -> Object:
     values = stack_of()
     values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
     return values
-
-
-def test_the_pool_of_the_run_has_the_network_and_waits_for_the_grant() -> None:
-    record = shared_record(stack_of())
-    pool = record.one("NodePool", "b200")
-    assert pool.inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
-    assert pool.inputs["nodeConfig"]["labels"][DRIVER_LABEL] == "true"
-    grant = record.one("IAMMember", "gke-networks")
-    assert grant.inputs["role"] == AGENT_ROLE
-    assert grant.inputs["member"].endswith("@container-engine-robot.iam.gserviceaccount.com")
-    assert "IAMMember gke-networks" in record.waits_for(pool)
-    assert record.one("Cluster").inputs["datapathProvider"] == "ADVANCED_DATAPATH"
 
 
 @pytest.mark.parametrize(("pods", "expected"), [(1, False), (2, True)])

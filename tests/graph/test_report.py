@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gke_ai.formats.markdown import block, code
 from gke_ai.registered.types import DEPLOYMENT
@@ -39,6 +40,7 @@ from tests.support.recorder import ROOT, configuration, shared_record
 from tests.support.registered import resources
 
 RECORDED = {"creation": previews.creation(), "change": previews.change(), "deletion": previews.deletion()}
+TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/report.yaml").read_text(), yaml.CSafeLoader)
 # Tokens that were given when the previews were recorded.
 CANARIES = ("hf_canary", "hf_emulator")
 
@@ -285,61 +287,9 @@ def found_in(*given: Resource) -> list[tuple[str, str, int, int]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("pool", "expected"),
-    [
-        (row("a", "g2-standard-24", nodeCount=3, nodeLocations=["z"]), ("onDemand", "nvidia-l4", 6, 6)),
-        (row("a", "g2-standard-8", nodeCount=1, location="us-central1"), ("onDemand", "nvidia-l4", 3, 3)),
-        (
-            row("a", "g2-standard-96", nodeConfig={"spot": True}, autoscaling={"totalMaxNodeCount": 2}),
-            ("spot", "nvidia-l4", 0, 16),
-        ),
-        (
-            row(
-                "a",
-                "ct5lp-hightpu-4t",
-                nodeConfig={"flexStart": True},
-                autoscaling={"minNodeCount": 0, "maxNodeCount": 4},
-                nodeLocations=["us-west4-a"],
-            ),
-            ("flexStart", "tpu-v5-lite-podslice", 0, 16),
-        ),
-        (
-            row(
-                "a",
-                "a3-highgpu-8g",
-                nodeConfig={"flexStart": True},
-                queuedProvisioning={"enabled": True},
-                autoscaling={"totalMinNodeCount": 0, "totalMaxNodeCount": 5},
-            ),
-            ("queuedFlexStart", "nvidia-h100-80gb", 0, 40),
-        ),
-        (
-            row(
-                "a",
-                "a2-ultragpu-1g",
-                nodeCount=1,
-                nodeLocations=["y", "z"],
-                nodeConfig={"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}},
-            ),
-            ("reservation", "nvidia-a100-80gb", 2, 2),
-        ),
-        (
-            row(
-                "a",
-                "n1-standard-8",
-                nodeCount=2,
-                nodeLocations=["z"],
-                nodeConfig={"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 4}]},
-            ),
-            ("onDemand", "nvidia-tesla-t4", 8, 8),
-        ),
-    ],
-)
-def test_pool_counts_by_its_bounds_and_its_kind_of_capacity(
-    pool: Resource, expected: tuple[str, str, int, int]
-) -> None:
-    assert found_in(pool) == [expected]
+@pytest.mark.parametrize("case", TABLE["pools"], ids=lambda case: case["machine"])
+def test_pool_counts_by_its_bounds_and_its_kind_of_capacity(case: dict[str, Any]) -> None:
+    assert found_in(row("a", case["machine"], **case["inputs"])) == [tuple(case["counts"])]
 
 
 def test_pool_keeps_its_name_when_a_new_one_comes_first() -> None:
@@ -351,37 +301,14 @@ def test_pool_without_accelerators_is_none_of_the_accelerators() -> None:
     assert found_in(row("system", "e2-standard-4", nodeCount=3)) == []
 
 
-# Of each example: capacity mode, accelerator, least and most.
-EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
-    "mixed-training-inference": [("onDemand", "nvidia-l4", 6, 6)],
-    # The run may wait, or have ended; the server is there.
-    "mixed-training-inference-autopilot": [("onDemand", "nvidia-l4", 0, 4), ("onDemand", "nvidia-l4", 2, 2)],
-    "cost-optimized-serving": [("spot, else flexStart", "nvidia-l4", 2, 2)],
-    "multislice-training": [("onDemand", "tpu-v5-lite-podslice", 8, 8)] * 3,
-    "multislice-training-autopilot": [
-        ("onDemand", "tpu-v5-lite-podslice", 0, 8),
-        ("onDemand", "tpu-v5-lite-podslice", 0, 16),
-        ("onDemand", "tpu-v5-lite-podslice", 0, 24),
-    ],
-    "model-cache": [("onDemand", "nvidia-l4", 1, 1)],
-    "training-job": [("onDemand", "nvidia-l4", 6, 6)],
-    "flex-start-tpu": [("flexStart", "tpu-v6e-slice", 0, 16), ("flexStart", "tpu-v6e-slice", 0, 4)],
-    "flex-start-tpu-autopilot": [("flexStart", "tpu-v6e-slice", 0, 4), ("flexStart", "tpu-v6e-slice", 0, 16)],
-    "jetstream-autoscaling": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
-    "jetstream-autoscaling-prometheus": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
-    "vllm-autoscaling": [("onDemand", "nvidia-l4", 2, 8)],
-    "inference-gateway": [("onDemand", "nvidia-l4", 2, 8)],
-}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", TABLE["examples"])
 def test_accelerators_of_each_example_are_counted_once(name: str) -> None:
     record = shared_record(configuration(f"examples/{name}.yaml"), True)
-    assert sorted(found_in(*resources(record))) == sorted(EXAMPLES[name])
+    assert sorted(found_in(*resources(record))) == sorted(map(tuple, TABLE["examples"][name]))
 
 
 def test_every_example_has_its_accelerators_counted() -> None:
-    assert {path.stem for path in repository.examples()} == EXAMPLES.keys()
+    assert {path.stem for path in repository.examples()} == TABLE["examples"].keys()
 
 
 def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:
@@ -427,24 +354,7 @@ def test_machine_without_a_price_is_named_and_not_free() -> None:
     assert "| 6.00 | 8.00 |" in written(preview("change"), prices=priced(**both))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "it has no keys"),
-        ({"date": "2026-11-20", "perHour": {}}, "currency is missing"),
-        ({"currency": "EUR", "perHour": {"g2-standard-24/spot": 1}}, "date is missing"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/cheap": 1}}, "cheap is not a capacity mode"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-25/spot": 1}}, "Did you mean g2-standard-"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": "1 EUR"}}, "'1 EUR' is not a price"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": -1}}, "-1 is not a price"),
-        ({"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": True}}, "True is not a price"),
-        (
-            {"currency": "EUR", "date": "d", "perHour": {"g2-standard-24/spot": 1}, "vat": 19},
-            "vat: there is no such key",
-        ),
-        ({"currency": "EUR", "date": "d", "perHour": [1]}, "not a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), TABLE["prices"])
 def test_price_table_with_a_mistake_is_refused_with_the_remedy(content: object, message: str) -> None:
     with pytest.raises(prices.BadPrices) as refused:
         prices.parse(content)

@@ -12,7 +12,7 @@ import yaml
 
 from gke_ai.catalog.engines.engine import CURRENT, ENGINES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
-from gke_ai.components import ComputeClass, JetStreamServer, WorkloadNamespace
+from gke_ai.components import JetStreamServer
 from gke_ai.components.base import section_of
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load
@@ -162,118 +162,10 @@ def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) 
     assert at_once["terminationGracePeriodSeconds"] == 30
 
 
-def test_a_server_on_machines_without_persistent_disk_gets_a_class_of_hyperdisk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    record = run_program({f"gke-ai:{key}": value for key, value in good().items()}, False, monkeypatch)
-    created = record.one("StorageClass").inputs
-    assert created["metadata"] == {"name": "llm-chat-scratch"}
-    assert created["provisioner"] == "pd.csi.storage.gke.io"
-    assert created["parameters"] == {"type": "hyperdisk-balanced"}
-    claims = {
-        server: volume["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"]
-        for server in ("chat", "mixtral")
-        for volume in record.one("Deployment", server).inputs["spec"]["template"]["spec"]["volumes"]
-        if "ephemeral" in volume
-    }
-    assert claims == {"chat": "llm-chat-scratch", "mixtral": "premium-rwo"}
-
-
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
-def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
-    built = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
-    (container,) = pod(built)["containers"]
-    assert container["command"] == ["vllm", "serve"]
-    assert container["args"] == [
-        "google/gemma-2-9b-it",
-        "--port=8080",
-        "--tensor-parallel-size=2",
-        "--quantization=awq_marlin",
-        "--max-model-len=4096",
-        "--shutdown-timeout=95",
-        "--max-num-seqs=64",
-    ]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
-    assert [variable["name"] for variable in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
-    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-
-
-def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any) -> None:
-    (vllm,) = pod(serve("vllm"))["containers"]
-    assert not [argument for argument in vllm["args"] if "max-model-len" in argument]
-    (tgi,) = pod(serve("tgi"))["containers"]
-    assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
-    (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
-    assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
-
-
-def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
-    (container,) = pod(serve("vllm"))["containers"]
-    assert container["env"][0] == {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"}
-    (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
-    assert [variable["value"] for variable in container["env"] if variable["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
-
-
-def test_tgi_gets_its_token_by_both_names(serve: Any) -> None:
-    (container,) = pod(serve("tgi"))["containers"]
-    tokens = {variable["name"]: variable["valueFrom"] for variable in container["env"] if "valueFrom" in variable}
-    secret = {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
-    assert tokens == {"HUGGING_FACE_HUB_TOKEN": secret, "HF_TOKEN": secret}
-
-
-def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
-    # Of a Service called vllm Kubernetes writes VLLM_PORT into every pod of the namespace.
-    assert pod(serve("vllm"))["enableServiceLinks"] is False
-    assert "enableServiceLinks" not in pod(serve("tgi"))
-
-
 # --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
-
-
-def test_vllm_on_tpus_shares_the_model_over_the_devices_of_the_slice(serve: Any) -> None:
-    built = serve("vllm-tpu", max_model_len=4096, arguments=["--max-num-seqs=128"])
-    (container,) = pod(built)["containers"]
-    assert container["image"].startswith("vllm/vllm-tpu:")
-    assert container["command"] == ["vllm", "serve"]
-    assert container["args"] == [
-        "google/gemma-2-9b-it",
-        "--port=8000",
-        "--max-model-len=4096",
-        "--shutdown-timeout=95",
-        "--tensor-parallel-size=8",
-        "--max-num-seqs=128",
-    ]
-    assert container["resources"]["limits"] == {"google.com/tpu": "8"}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
-    assert [variable["name"] for variable in container["env"]] == ["HF_TOKEN"]
-    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-    assert pod(built)["enableServiceLinks"] is False
-    (two_per_chip,) = pod(serve("vllm-tpu", chips=4, devices=8))["containers"]
-    assert "--tensor-parallel-size=8" in two_per_chip["args"]
-    assert two_per_chip["resources"]["limits"] == {"google.com/tpu": "4"}
-
-
-def test_vllm_on_tpus_keeps_compiled_programs_where_the_configuration_says(serve: Any) -> None:
-    (container,) = pod(serve("vllm-tpu", xla_cache="/data/xla", scratch={"mount_path": "/data"}))["containers"]
-    assert {"name": "VLLM_XLA_CACHE_PATH", "value": "/data/xla"} in container["env"]
-
-
-@pytest.mark.parametrize(
-    ("version", "topology", "chips", "devices"),
-    [("v5e", "2x4", "8", 8), ("v6e", "2x2", "4", 4), ("v6e", "1x1", "1", 1), ("tpu7x", "2x2x1", "4", 8)],
-)
-def test_slice_of_a_server_decides_chips_and_devices(
-    version: str, topology: str, chips: str, devices: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = {"name": "chat", "engine": "vllm-tpu", "model": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 4096}
-    server["tpu"] = {"version": version, "topology": topology}
-    config = {"gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"}, "gke-ai:serving": [server]}
-    (container,) = pod(run_program(config, False, monkeypatch))["containers"]
-    assert container["resources"]["limits"] == {"google.com/tpu": chips}
-    assert f"--tensor-parallel-size={devices}" in container["args"]
 
 
 # --- change of the engine ---------------------------------------------------------------------------------------------
@@ -347,92 +239,7 @@ def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> N
     assert container["args"][-1] == "quantization=int8"
 
 
-def test_jetstream_is_ready_when_its_model_is_loaded(serve: Any) -> None:
-    model, front = pod(serve("jetstream"))["containers"]
-    # The HTTP front answers at once; the gRPC port is opened after the model has been loaded.
-    assert model["readinessProbe"]["tcpSocket"] == {"port": 9000}
-    assert front["readinessProbe"]["httpGet"] == {"path": "/", "port": 8000}
-
-
-def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
-    (http, _) = serve("jetstream", port=80).one("Service").inputs["spec"]["ports"]
-    assert (http["port"], http["targetPort"]) == (80, 8000)
-
-
 # --- compute classes --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("capacity", "entry"),
-    [
-        ({"mode": "onDemand"}, {}),
-        ({"mode": "spot"}, {"spot": True}),
-        ({"mode": "flexStart"}, {"flexStart": {"enabled": True}}),
-        (
-            {"mode": "flexStart", "max_run_duration_seconds": 86400, "recycle_lead_time_seconds": 600},
-            {"flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 600}}, "maxRunDurationSeconds": 86400},
-        ),
-        (
-            {"mode": "reservation", "reservation": "mine"},
-            {"reservations": {"affinity": "Specific", "specific": [{"name": "mine"}]}},
-        ),
-        (
-            {"mode": "reservation", "reservation": "projects/other/reservations/theirs"},
-            {"reservations": {"affinity": "Specific", "specific": [{"name": "theirs", "project": "other"}]}},
-        ),
-        (
-            {"mode": "reservation", "reservation": "mine/reservationBlocks/b-1"},
-            {
-                "reservations": {
-                    "affinity": "Specific",
-                    "specific": [{"name": "mine", "reservationBlock": {"name": "b-1"}}],
-                }
-            },
-        ),
-        (
-            {
-                "mode": "reservation",
-                "reservation": "projects/other/reservations/theirs/reservationBlocks/b-1/reservationSubBlocks/s-2",
-            },
-            {
-                "reservations": {
-                    "affinity": "Specific",
-                    "specific": [
-                        {
-                            "name": "theirs",
-                            "project": "other",
-                            "reservationBlock": {"name": "b-1", "reservationSubBlock": {"name": "s-2"}},
-                        }
-                    ],
-                }
-            },
-        ),
-    ],
-)
-def test_priority_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
-    priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
-    built = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
-    assert built.inputs["apiVersion"] == "cloud.google.com/v1"
-    gpu = {"type": "nvidia-l4", "count": 2}
-    assert built.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", "gpu": gpu, **entry}]
-    assert built.hooked, "a cluster that was just made may not serve the kind yet"
-
-
-def test_priority_without_gpus_states_none(build: Any) -> None:
-    priorities = [{"machine_type": "e2-standard-8"}]
-    built = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
-    assert built.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
-
-
-def test_when_unsatisfiable_is_always_set(build: Any) -> None:
-    values = {"name": "cheap", "priorities": [{"machine_type": "g2-standard-24", "driver": "latest"}]}
-    spec = build(ComputeClass, values).one("ComputeClass", "cheap").inputs["spec"]
-    assert spec["whenUnsatisfiable"] == "DoNotScaleUp"
-    assert spec["nodePoolAutoCreation"] == {"enabled": True}
-    assert spec["priorities"][0]["gpu"] == {"type": "nvidia-l4", "count": 2, "driverVersion": "latest"}
-    changed = build(ComputeClass, values, when_unsatisfiable="ScaleUpAnyway", auto_create_pools=False)
-    assert changed.one("ComputeClass", "cheap").inputs["spec"]["whenUnsatisfiable"] == "ScaleUpAnyway"
-    assert changed.one("ComputeClass", "cheap").inputs["spec"]["nodePoolAutoCreation"] == {"enabled": False}
 
 
 # --- the whole program ------------------------------------------------------------------------------------------------
@@ -456,24 +263,6 @@ def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: 
     assert "ComputeClass cheap" not in before
 
 
-@both
-def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = {**good()["serving"][0], "serviceAccount": "reader"}
-    built = program(preview, monkeypatch, serving=[server])
-    assert not built.all("Namespace")
-    before = built.waits_for(built.one("Deployment"))
-    assert {"Secret hf-secret", "ServiceAccount reader"} <= before
-    for kind in ("Secret", "ServiceAccount"):
-        assert built.one(kind).inputs["metadata"]["namespace"] == "default"
-    if not preview:
-        assert built.outputs["namespaces"] == ["default"]
-
-
-def test_only_namespace_default_exists_already(build: Any) -> None:
-    assert not build(WorkloadNamespace, {"name": "default"}).all("Namespace")
-    assert build(WorkloadNamespace, {"name": "llm"}).one("Namespace").object_name == "llm"
-
-
 def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     built = program(False, monkeypatch, serving=good()["serving"][2:3], computeClasses=[])
     assert not built.all("Secret")
@@ -488,19 +277,6 @@ def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
         ("llm", "chat", "http://chat.llm.svc.cluster.local:8000"),
     ]
-
-
-def test_autoscaled_server_of_a_stack_leaves_its_replicas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = {key: value for key, value in good()["serving"][2].items() if key != "replicas"}
-    scaler = {
-        "name": "hpa",
-        "server": "gemma",
-        "adapter": "prometheus",
-        "maxReplicas": 2,
-        "metrics": [{"metric": "prefillBacklog", "target": 10}],
-    }
-    built = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
-    assert "replicas" not in built.one("Deployment", "gemma").inputs["spec"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from emulator.pulumi.kubernetes.readiness import WaitFor
-from gke_ai.components import Tenant, WorkloadNamespace
+from gke_ai.components import Tenant
 from gke_ai.components.queues.tenant import rules
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS, GRACE_SECONDS
 from gke_ai.settings import load
@@ -101,18 +101,6 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     }
 
 
-def test_rights_are_created_after_the_limits(build: Build) -> None:
-    record = build(Tenant, TENANT)
-    before = record.waits_for(record.one("RoleBinding"))
-    assert {
-        "ValidatingAdmissionPolicyBinding tenant-team-a",
-        "ValidatingAdmissionPolicy tenant-team-a",
-        "ResourceQuota tenant",
-        "NetworkPolicy ingress",
-        "NetworkPolicy egress",
-    } <= before
-
-
 def test_a_tenant_may_not_write_its_own_limits() -> None:
     bounds = {
         "localqueues",
@@ -142,25 +130,6 @@ def test_a_tenant_may_not_update_pods() -> None:
     for rule in rules():
         if "pods" in rule["resources"]:  # type: ignore[operator]
             assert not {"update", "patch"} & set(rule["verbs"])  # type: ignore[arg-type]
-
-
-def test_members_are_subjects_that_gke_knows(build: Build) -> None:
-    members = ["user:ada@example.com", "group:team@example.com", "serviceAccount:ci@p.iam.gserviceaccount.com"]
-    subjects = build(Tenant, TENANT, members=members).one("RoleBinding").inputs["subjects"]
-    assert [(subject["kind"], subject["name"]) for subject in subjects] == [
-        ("ServiceAccount", "deployer"),
-        ("User", "ada@example.com"),
-        ("Group", "team@example.com"),
-        ("User", "ci@p.iam.gserviceaccount.com"),
-    ]
-
-
-def test_no_service_account_mounts_its_token(build: Build) -> None:
-    record = build(Tenant, TENANT, service_account="run", deployer="ci")
-    accounts = {
-        account.object_name: account.inputs["automountServiceAccountToken"] for account in record.all("ServiceAccount")
-    }
-    assert accounts == {"run": False, "ci": False}
 
 
 def test_a_configured_quota_overrides_the_default(build: Build) -> None:
@@ -271,12 +240,6 @@ def test_egress_allows_metadata_server_and_internet_but_not_the_vpc(build: Build
     assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(blocks["0.0.0.0/0"]["to"][0]["ipBlock"]["except"])
 
 
-def test_a_namespace_has_its_labels_and_no_empty_ones(build: Build) -> None:
-    labelled = build(WorkloadNamespace, {"name": "a"}, labels={"x": "y"}).one("Namespace").inputs["metadata"]
-    assert labelled == {"name": "a", "labels": {"x": "y"}}
-    assert build(WorkloadNamespace, {"name": "a"}).one("Namespace").inputs["metadata"] == {"name": "a"}
-
-
 # --- in a stack -------------------------------------------------------------------------------------------------------
 
 
@@ -315,14 +278,6 @@ def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it() -> None:
     assert f"Bucket team-{PROJECT}" in record.waits_for(record.one("Namespace", "team-c"))
 
 
-def test_a_cluster_knows_the_groups_among_members() -> None:
-    cluster = recorded(good(), True).one("Cluster")
-    assert cluster.inputs["authenticatorGroupsConfig"] == {"securityGroup": GROUP}
-    values = good()
-    values["tenants"][0]["members"] = ["user:ada@example.com"]
-    assert "authenticatorGroupsConfig" not in recorded(values, True).one("Cluster").inputs
-
-
 @both
 def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_removes_it(
     preview: bool, monkeypatch: pytest.MonkeyPatch
@@ -345,13 +300,6 @@ def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_r
         "in RBAC. Google's provider would keep it. List a group again, or run: gcloud container clusters update c "
         '--location us-central1 --project my-project --security-group="", then pulumi refresh.'
     )
-
-
-def test_an_existing_cluster_without_google_groups_is_refused_before_anything_is_created() -> None:
-    values = good()
-    values["cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    with pytest.raises(pulumi.RunError, match=r"--security-group=gke-security-groups@example\.com"):
-        recorded(values, True)
 
 
 def test_a_tenant_may_submit_a_jobset() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pulumi
 import pytest
 
 from gke_ai.catalog.project.identities import principal
@@ -60,17 +59,6 @@ def test_secret_and_key_are_those_that_the_workloads_read(monkeypatch: pytest.Mo
     assert synced == read == {("llm", "other", "one"), ("llm", "third", "two"), ("llm", "hf-secret", "hf_api_token")}
 
 
-@pytest.mark.parametrize("mode", ["standard", "autopilot"])
-def test_cluster_syncs_secrets_only_if_one_is_configured(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sections: dict[str, Any] = {"cluster": {"name": "c", "mode": mode}}
-    with_secret = {f"gke-ai:{key}": value for key, value in {**sections, "hfTokenSecret": "hf"}.items()}
-    without = {f"gke-ai:{key}": value for key, value in sections.items()}
-    enabled = {"enabled": True, "rotationConfig": {"enabled": True}}
-    cluster = run_program(with_secret, False, monkeypatch).one("Cluster")
-    assert cluster.inputs["secretSyncConfig"] == enabled
-    assert "secretSyncConfig" not in run_program(without, False, monkeypatch).one("Cluster").inputs
-
-
 @pytest.mark.parametrize("secret", ["hf-token", "projects/vault/secrets/hf-token"])
 def test_only_the_account_that_syncs_may_read_that_one_secret(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built = program(monkeypatch, hfTokenSecret=secret)
@@ -86,28 +74,6 @@ def test_only_the_account_that_syncs_may_read_that_one_secret(secret: str, monke
     assert TOKEN_SYNC not in accounts
     (source,) = built.all("SecretProviderClass")
     assert f"projects/{owner}/secrets/hf-token/versions/latest" in source.inputs["spec"]["parameters"]["secrets"]
-
-
-def test_secret_sync_waits_for_the_grant_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(monkeypatch, hfTokenSecret="hf-token")
-    waits = built.waits_for(built.one("SecretSync"))
-    assert {f"SecretIamMember hf-token/llm/{TOKEN_SYNC}", f"ServiceAccount {TOKEN_SYNC}", "Namespace llm"} <= waits
-    assert "Cluster llm-cluster" in built.waits_for(built.one("SecretIamMember"))
-    assert all(resource.hooked for resource in (*built.all("SecretSync"), *built.all("SecretProviderClass")))
-
-
-def test_preview_before_the_cluster_shows_every_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(monkeypatch, preview=True, hfTokenSecret="hf-token")
-    for kind in ("SecretSync", "SecretProviderClass", "SecretIamMember"):
-        assert len(built.all(kind)) == 1, kind
-
-
-def test_existing_cluster_without_the_feature_is_refused_with_the_command_that_turns_it_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
-    with pytest.raises(pulumi.RunError, match=r"clusters update team .*--enable-secret-sync "):
-        program(monkeypatch, hfTokenSecret="hf-token", cluster=cluster)
 
 
 def test_namespace_needs_exactly_one_token_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from gke_ai.catalog.fabric.topology import (
     TOPOLOGY,
 )
 from gke_ai.catalog.section_files import PREFIX
-from gke_ai.components import GpuNodePool, KueueStack
+from gke_ai.components import GpuNodePool
 from gke_ai.settings.published import place
 from gke_ai.settings.resolved.queues import flavors_of
 from tests.support.mistakes import base
@@ -154,8 +154,3 @@ def test_compact_nodes_have_a_policy_and_a_replacement_of_another_name(build: Bu
     compact = build(GpuNodePool, {**A4, "create_before_delete": True, "compact_placement": True}).one("NodePool").inputs
     assert ("placementPolicy" in first, compact["placementPolicy"]) == (False, {"type": "COMPACT"})
     assert first["name"] != compact["name"]
-
-
-def test_a_component_creates_the_levels_only_for_a_flavor_that_names_them(build: Build) -> None:
-    plain = build(KueueStack, {"namespaces": []}, flavors=[{"name": "l4", "node_labels": {"a": "b"}}])
-    assert plain.all("Topology") == []

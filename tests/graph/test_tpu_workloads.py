@@ -12,7 +12,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
+from gke_ai.components import MultisliceJob, TpuBatchJob
 from gke_ai.components.runs import job
 from gke_ai.components.runs.job import explained
 from gke_ai.settings import ResolvedStack, load, model
@@ -27,9 +27,6 @@ growing = partial(base, "tpu_workloads", "growing")
 on_autopilot = partial(base, "tpu_workloads", "on_autopilot")
 with_bucket = partial(base, "tpu_workloads", "with_bucket")
 
-QUEUED = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-POOL = "cloud.google.com/gke-nodepool"
 # Of the runs of `slices()`, as 0.3.0 gave them.
 NAMES = {"train-3-ea02fd", "train-1-515c5f", "train-2-89a9c9", "host-ef0e85", "hosts-93db4e"}
 JOB: dict[str, Any] = {"name": "j", "namespace": "team", "pool": "p", "hosts": 4, "chips_per_host": 4}
@@ -106,62 +103,6 @@ def test_name_of_a_run_follows_from_its_content() -> None:
 # --- a Job on one slice -----------------------------------------------------------------------------------------------
 
 
-def test_job_of_a_multi_host_slice_has_a_pod_on_each_machine_and_a_service_to_meet_by(build: Build) -> None:
-    built = build(TpuBatchJob, JOB)
-    job, service = built.one("Job"), built.one("Service")
-    assert job.inputs["spec"].items() >= {"completions": 4, "parallelism": 4, "backoffLimit": 16}.items()
-    assert job.inputs["spec"]["completionMode"] == "Indexed"
-    pod = job.inputs["spec"]["template"]["spec"]
-    assert pod["restartPolicy"] == "Never"
-    assert pod["subdomain"] == service.object_name
-    assert service.inputs["spec"] == {"clusterIP": "None", "selector": {"job-name": job.object_name}}
-    assert job.inputs["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
-
-
-def test_job_of_a_single_host_slice_is_a_plain_one(build: Build) -> None:
-    built = build(TpuBatchJob, JOB, hosts=1, resources={"cpu": "8"}, env={"A": "b"}, priority_class="low")
-    spec = built.one("Job").inputs["spec"]
-    assert spec.keys() == {"template", "podFailurePolicy"}
-    (container,) = spec["template"]["spec"]["containers"]
-    assert container["resources"]["limits"] == {"cpu": "8", "google.com/tpu": "4"}
-    assert container["env"] == [{"name": "A", "value": "b"}]
-    assert spec["template"]["spec"]["priorityClassName"] == "low"
-    assert not built.all("Service")
-
-
-def test_failed_pods_that_are_allowed_are_those_stated(build: Build) -> None:
-    assert build(TpuBatchJob, JOB, backoff_limit=2).one("Job").inputs["spec"]["backoffLimit"] == 2
-    assert build(TpuBatchJob, JOB, backoff_limit=0).one("Job").inputs["spec"]["backoffLimit"] == 0
-
-
-DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
-
-
-@pytest.mark.parametrize("hosts", [1, 4])
-def test_disruption_of_a_pod_is_no_failure_of_its_job(hosts: int, build: Build) -> None:
-    spec = build(TpuBatchJob, JOB, hosts=hosts).one("Job").inputs["spec"]
-    assert spec["podFailurePolicy"] == {"rules": [{"action": "Ignore", "onPodConditions": DISRUPTED}]}
-    assert spec["template"]["spec"]["restartPolicy"] == "Never", "the API takes a pod failure policy with no other"
-    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 60
-    counted = build(TpuBatchJob, JOB, hosts=hosts, ignore_disruptions=False).one("Job").inputs["spec"]
-    assert "podFailurePolicy" not in counted
-
-
-def test_job_of_a_fixed_name_stays_as_an_earlier_version_created_it(build: Build) -> None:
-    """The spec of a Job is immutable, so any difference would fail the first `up` after an upgrade."""
-    single_host = build(TpuBatchJob, JOB, hosts=1, fixed_name=True).one("Job").inputs["spec"]
-    assert single_host.keys() == {"template"}
-    assert single_host["template"]["spec"]["restartPolicy"] == "OnFailure"
-    assert "terminationGracePeriodSeconds" not in single_host["template"]["spec"]
-    several = build(TpuBatchJob, JOB, fixed_name=True).one("Job").inputs["spec"]
-    assert several["backoffLimit"] == 0
-    assert "podFailurePolicy" not in several
-    stated = {"ignore_disruptions": True, "termination_grace_period_seconds": 300}
-    explicit = build(TpuBatchJob, JOB, hosts=1, fixed_name=True, **stated).one("Job").inputs["spec"]
-    assert "podFailurePolicy" in explicit
-    assert explicit["template"]["spec"]["terminationGracePeriodSeconds"] == 300
-
-
 def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
     first, changed = build(TpuBatchJob, JOB), build(TpuBatchJob, JOB, args=["60s"])
     assert first.one("Job").urn != changed.one("Job").urn
@@ -171,12 +112,6 @@ def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
         assert built.one("Service").retained
         assert built.one("Job").ignored == ("spec",)
         assert built.one("Job").delete_before_replace is False
-
-
-def test_job_in_the_default_namespace_is_deleted_with_its_stack(build: Build) -> None:
-    built = build(TpuBatchJob, JOB, namespace="default", fixed_name=True)
-    assert not built.one("Job").retained
-    assert not built.one("Service").retained
 
 
 @pytest.mark.parametrize(
@@ -205,42 +140,6 @@ def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monke
 
 
 # --- bucket, shared memory and token ----------------------------------------------------------------------------------
-
-WITH_BUCKET = {
-    "volume": {"bucket": "data", "sidecar_memory_limit": "20Gi"},
-    "shared_memory": "16Gi",
-    "token_secret": {"name": "hf", "key": "token"},
-}
-
-
-@pytest.mark.parametrize("kind", ["Job", "JobSet"])
-def test_run_mounts_its_bucket_and_shared_memory_and_reads_the_token(kind: str, build: Build) -> None:
-    if kind == "Job":
-        template = build(TpuBatchJob, JOB, labels={"a": "b"}, **WITH_BUCKET).one("Job").inputs["spec"]["template"]
-    else:
-        jobset = build(MultisliceJob, SET, labels={"a": "b"}, **WITH_BUCKET).one("JobSet")
-        template = jobset.inputs["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    assert template["metadata"]["labels"] == {"a": "b"}
-    assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true", "gke-gcsfuse/memory-limit": "20Gi"}
-    (container,) = template["spec"]["containers"]
-    assert container["env"] == [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
-    assert container["volumeMounts"] == [
-        {"name": "dshm", "mountPath": "/dev/shm"},
-        {"name": "gcs-fuse-csi-ephemeral", "mountPath": "/model-data", "readOnly": False},
-    ]
-    shared, bucket = template["spec"]["volumes"]
-    assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}
-    assert bucket["name"] == "gcs-fuse-csi-ephemeral"
-    assert bucket["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
-    assert bucket["csi"]["volumeAttributes"]["bucketName"] == "data"
-
-
-def test_run_that_sets_nothing_of_it_has_nothing_of_it(build: Build) -> None:
-    template = build(TpuBatchJob, JOB).one("Job").inputs["spec"]["template"]
-    assert template.keys() == {"spec"}
-    assert "volumes" not in template["spec"]
-    assert not template["spec"]["containers"][0].keys() & {"volumeMounts", "env"}
-    assert "volumes" not in pod(build(MultisliceJob, SET))
 
 
 def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict[str, Any]], Record]) -> None:
@@ -278,28 +177,6 @@ def test_new_keys_that_are_not_set_change_no_name() -> None:
 # --- a JobSet over several --------------------------------------------------------------------------------------------
 
 
-def test_each_slice_is_a_child_job_with_a_pool_to_itself(build: Build) -> None:
-    built = build(MultisliceJob, SET, max_restarts=3, labels={"team": "research"})
-    jobset = built.one("JobSet")
-    assert jobset.inputs["metadata"]["annotations"] == {EXCLUSIVE: POOL}
-    assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
-    assert jobset.inputs["spec"]["failurePolicy"]["maxRestarts"] == 3
-    (job,) = jobset.inputs["spec"]["replicatedJobs"]
-    assert (job["name"], job["replicas"]) == ("slice", 2)
-    assert job["template"]["spec"]["template"]["metadata"] == {"labels": {"team": "research"}}
-    assert "affinity" not in pod(built)
-    assert jobset.hooked, "its webhook, and Kueue's, may not answer yet"
-
-
-def test_slices_that_grow_from_zero_are_put_on_their_pools_by_name(build: Build) -> None:
-    built = build(MultisliceJob, SET, pool_of_slice=["a", "b"])
-    assert "annotations" not in built.one("JobSet").inputs["metadata"], "exclusive placement would wait for ever"
-    jobs = built.one("JobSet").inputs["spec"]["replicatedJobs"]
-    assert [(job["name"], job["replicas"]) for job in jobs] == [("slice-0", 1), ("slice-1", 1)]
-    assert [pod(built, index)["nodeSelector"][POOL] for index in (0, 1)] == ["a", "b"]
-    assert pod(built)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
-
-
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
     """The variables count all slices of the JobSet. Counted by replicated Job, each slice would be a run by itself."""
     built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
@@ -321,101 +198,7 @@ def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
     assert "env" not in pod(build(MultisliceJob, SET))["containers"][0], "GKE tells the Jobs of one replicated Job"
 
 
-def test_disruption_of_a_slice_uses_up_no_restart(build: Build) -> None:
-    spec = build(MultisliceJob, SET).one("JobSet").inputs["spec"]
-    (job,) = spec["replicatedJobs"]
-    assert job["template"]["spec"]["podFailurePolicy"] == {
-        "rules": [{"action": "FailJob", "onPodConditions": DISRUPTED}]
-    }
-    assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
-    (rule,) = spec["failurePolicy"]["rules"]
-    assert rule["action"] == "RestartJobSetAndIgnoreMaxRestarts"
-    assert rule["onJobFailureReasons"] == ["PodFailurePolicy"]
-    for change in ({"fixed_name": True}, {"ignore_disruptions": False}):
-        counted = build(MultisliceJob, SET, **change).one("JobSet").inputs["spec"]
-        assert counted["failurePolicy"] == {"maxRestarts": 4}
-        assert "podFailurePolicy" not in counted["replicatedJobs"][0]["template"]["spec"]
-        assert "restartPolicy" not in counted["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-
-
-def test_pods_stay_on_the_pools_of_their_run(build: Build) -> None:
-    affinity = pod(build(MultisliceJob, SET, only_pools=["a", "b"]))["affinity"]["nodeAffinity"]
-    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert term["matchExpressions"] == [{"key": POOL, "operator": "In", "values": ["a", "b"]}]
-
-
-def test_jobset_is_one_run(build: Build) -> None:
-    hashed, fixed = build(MultisliceJob, SET).one("JobSet"), build(MultisliceJob, SET, fixed_name=True).one("JobSet")
-    assert hashed.ignored == ("spec",)
-    assert fixed.object_name == "s"
-    inside = "spec.replicatedJobs[*].template.spec.template.spec"
-    assert fixed.ignored == ("spec.suspend", f"{inside}.nodeSelector", f"{inside}.tolerations")
-    # Its deletion is awaited, which the note that Jobs carry would skip.
-    assert "pulumi.com/skipAwait" not in fixed.inputs["metadata"].get("annotations", {})
-
-
 # --- JobSet and queued provisioning in KueueStack ---------------------------------------------------------------------
-
-
-def test_jobset_is_installed_before_kueue_and_deleted_after_it(build: Build) -> None:
-    built = build(KueueStack, {"namespaces": []}, jobset=True)
-    assert {"Release jobset", "Namespace jobset-system"} <= built.waits_for(built.one("Release", "kueue"))
-    image = built.one("Release", "jobset").inputs["values"]["image"]
-    assert "staging" not in image["repository"]
-    assert [release.object_name for release in build(KueueStack, {"namespaces": []}).all("Release")] == ["kueue"]
-
-
-def test_jobset_is_installed_for_a_run_under_no_queue(deploy: Callable[[dict[str, Any]], Record]) -> None:
-    values = slices()
-    del values["queues"]
-    for run in values["training"]:
-        del run["queue"]
-    built = deploy(values)
-    assert "Release jobset" in built.waits_for(built.all("JobSet")[0])
-
-
-def test_order_of_a_queue_is_set_if_it_is_configured(build: Build) -> None:
-    queue: dict[str, Any] = {"name": "q", "flavors": [{"flavor": "f", "quota": {"cpu": "1"}}]}
-    base = {"namespaces": [], "flavors": [{"name": "f"}]}
-    spec = build(KueueStack, base, cluster_queues=[queue]).one("ClusterQueue").inputs["spec"]
-    assert "queueingStrategy" not in spec
-    assert "admissionChecksStrategy" not in spec
-    strict = build(KueueStack, base, cluster_queues=[{**queue, "queueing_strategy": "StrictFIFO"}])
-    assert strict.one("ClusterQueue").inputs["spec"]["queueingStrategy"] == "StrictFIFO"
-
-
-def test_kueue_requests_queued_provisioning(deploy: Callable[[dict[str, Any]], Record]) -> None:
-    built = deploy(queued())
-    configuration, check = built.one("ProvisioningRequestConfig"), built.one("AdmissionCheck")
-    assert configuration.inputs["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
-    assert configuration.inputs["spec"]["managedResources"] == ["google.com/tpu"]
-    topology = built.one("ResourceFlavor").inputs["spec"]["nodeLabels"]["cloud.google.com/gke-tpu-topology"]
-    assert configuration.inputs["spec"]["parameters"] == {"tpu-topology": topology}
-    assert check.inputs["spec"] == {
-        "controllerName": "kueue.x-k8s.io/provisioning-request",
-        "parameters": {
-            "apiGroup": "kueue.x-k8s.io",
-            "kind": "ProvisioningRequestConfig",
-            "name": configuration.object_name,
-        },
-    }
-    # Kueue's request for nodes passes no admission that would give its pods this.
-    assert built.one("ResourceFlavor").inputs["spec"]["tolerations"] == [
-        {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
-    ]
-    queue = built.one("ClusterQueue")
-    assert queue.inputs["spec"]["admissionChecksStrategy"] == {
-        "admissionChecks": [{"name": check.object_name, "onFlavors": ["dws"]}]
-    }
-    assert "AdmissionCheck dws" in built.waits_for(queue)
-
-    (job,), (jobset,) = built.all("Job"), built.all("JobSet")
-    bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-    assert job.inputs["metadata"]["annotations"][bound] == "3600"
-    assert jobset.inputs["metadata"]["annotations"][bound] == "7200"
-    assert job.inputs["spec"]["template"]["spec"]["tolerations"] == [QUEUED]
-    assert pod(built)["tolerations"] == [QUEUED]
-    assert job.inputs["spec"]["suspend"] is True
 
 
 # --- places in line ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from gke_ai.catalog.nodes.shape import POOL, TPU_TAINT, NodeShape, allocatable, 
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
-from tests.support.recorder import CAPACITY_MODES, PROJECT, Record, Registration, construct, record, run_program
+from tests.support.recorder import PROJECT, Record, Registration, construct, record, run_program
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]
@@ -113,10 +113,6 @@ def test_large_topologies_of_three_sides_are_multiples_of_four_in_ascending_orde
     cubes = ((a, b, c) for a in sides for b in sides if a <= b for c in sides if b <= c and a * b * c <= most)
     assert large == {f"{a}x{b}x{c}" for a, b, c in cubes}
     assert max(candidate.chips for candidate in slices(version)) == most
-
-
-def test_the_largest_slice_of_tpu7x_has_9216_chips() -> None:
-    assert slice_of("tpu7x", "16x24x24").chips == 9216
 
 
 @pytest.mark.parametrize(
@@ -380,75 +376,10 @@ def test_every_slice_builds_a_pool_of_its_machine_and_its_size(monkeypatch: pyte
             assert problems_at_google(pool, ZONE[candidate.version].rpartition("-")[0]) == [], candidate
 
 
-@pytest.mark.parametrize(("capacity", "nodes"), CAPACITY_MODES, ids=lambda value: value.get("mode"))
-def test_plain_pool_sets_its_capacity_mode_alone(capacity: dict[str, Any], nodes: dict[str, Any], build: Build) -> None:
-    pool = build(TpuNodePool, "v6e", "4x4", capacity=capacity)
-    of_modes = {"spot", "flexStart", "maxRunDuration", "reservationAffinity"}
-    assert {key: value for key, value in pool.inputs["nodeConfig"].items() if key in of_modes} == nodes
-    assert pool.inputs["management"] == {"autoRepair": True, "autoUpgrade": True}
-    assert pool.inputs["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "4x4"}
-    assert not {"autoscaling", "initialNodeCount", "queuedProvisioning"} & pool.inputs.keys()
-    assert pool.ignored == ("initialNodeCount",)
-
-
-@pytest.mark.parametrize("mode", [None, "flexStart", "queuedFlexStart"])
-@pytest.mark.parametrize("topology", ["2x2", "4x4"])
-def test_flex_start_pool_sets_what_flex_start_requires(mode: str | None, topology: str, build: Build) -> None:
-    capacity = {} if mode is None else {"capacity": {"mode": mode, "max_run_duration_seconds": 3600}}
-    pool = build(FlexStartTpuPool, "v6e", topology, **capacity)
-    nodes = pool.inputs["nodeConfig"]
-    assert nodes["flexStart"] is True
-    assert nodes["maxRunDuration"] == ("604800s" if mode is None else "3600s")
-    assert nodes["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert "spot" not in nodes
-    assert pool.inputs["initialNodeCount"] == 0
-    assert "nodeCount" not in pool.inputs
-    assert pool.inputs["autoscaling"]["minNodeCount"] == 0
-    assert pool.inputs["autoscaling"]["maxNodeCount"] == slice_of("v6e", topology).hosts
-    assert pool.inputs["management"] == {"autoRepair": False, "autoUpgrade": True}
-    assert pool.inputs.get("queuedProvisioning") == ({"enabled": True} if mode == "queuedFlexStart" else None)
-    assert set(pool.ignored) == {"initialNodeCount", "nodeCount"}
-
-
-def test_auto_repair_is_a_setting(build: Build) -> None:
-    assert build(FlexStartTpuPool, "v6e", "4x4", auto_repair=True).inputs["management"]["autoRepair"] is True
-    assert build(TpuNodePool, "v6e", "4x4", auto_repair=False).inputs["management"]["autoRepair"] is False
-
-
-def test_only_nodes_that_are_part_of_a_slice_are_placed_together(build: Build) -> None:
-    assert "placementPolicy" not in build(TpuNodePool, "v6e", "2x2", nodes_per_zone=2).inputs
-    assert "placementPolicy" not in build(TpuNodePool, "tpu7x", "2x2x1", nodes_per_zone=2).inputs
-
-
 @pytest.mark.parametrize(("version", "topology"), [("tpu7x", "2x2x2"), ("v6e", "4x4")])
 def test_slice_with_a_workload_policy_is_placed_by_it_without_a_type(version: str, topology: str, build: Build) -> None:
     pool = build(TpuNodePool, version, topology, workload_policy="cube")
     assert rest.node_pool(sent(pool)).content["placementPolicy"] == {"policyName": "cube", "tpuTopology": topology}
-
-
-def test_bounds_are_per_zone_in_one_zone_and_of_the_whole_pool_in_several(build: Build) -> None:
-    bounds = {"min_nodes": 1, "max_nodes": 4}
-    one_zone = build(TpuNodePool, "v6e", "2x2", autoscaling=bounds)
-    assert one_zone.inputs["autoscaling"] == {"minNodeCount": 1, "maxNodeCount": 4, "locationPolicy": "ANY"}
-    assert one_zone.inputs["initialNodeCount"] == 1
-    two = build(TpuNodePool, "v6e", "2x2", autoscaling=bounds, zones=["us-east5-a", "us-east5-b"])
-    assert two.inputs["autoscaling"] == {"totalMinNodeCount": 1, "totalMaxNodeCount": 4, "locationPolicy": "ANY"}
-    assert two.inputs["initialNodeCount"] == 1
-    kept = build(TpuNodePool, "v6e", "4x4", autoscaling={"min_nodes": 4, "max_nodes": 4})
-    assert kept.inputs["initialNodeCount"] == 4
-    assert set(kept.ignored) == {"initialNodeCount", "nodeCount"}
-
-
-@pytest.mark.parametrize(
-    ("version", "topology", "disk"),
-    [("v5e", "2x2", "pd-balanced"), ("v6e", "2x2", "hyperdisk-balanced"), ("tpu7x", "2x2x1", "hyperdisk-balanced")],
-)
-def test_boot_disk_is_the_one_that_the_machine_takes(version: str, topology: str, disk: str, build: Build) -> None:
-    assert build(TpuNodePool, version, topology, nodes_per_zone=1).inputs["nodeConfig"]["diskType"] == disk
-
-
-def test_gke_taints_tpu_nodes_itself(build: Build) -> None:
-    assert "taints" not in build(TpuNodePool, "v6e", "4x4").inputs["nodeConfig"]
 
 
 def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:

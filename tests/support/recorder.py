@@ -331,23 +331,6 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(item)
 
 
-# What the inputs of a node pool have for a capacity mode.
-CAPACITY_MODES: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"mode": "onDemand"}, {}),
-    ({"mode": "spot"}, {"spot": True}),
-    (
-        {"mode": "reservation", "reservation": "r"},
-        {
-            "reservationAffinity": {
-                "consumeReservationType": "SPECIFIC_RESERVATION",
-                "key": "compute.googleapis.com/reservation-name",
-                "values": ["r"],
-            }
-        },
-    ),
-]
-
-
 def failed(*errors: str) -> pulumi.ErrorHookArgs:
     return pulumi.ErrorHookArgs(urn="u", id="", name="q", type="t", failed_operation="create", errors=list(errors))
 
