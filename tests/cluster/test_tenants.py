@@ -35,6 +35,7 @@ from tests.support.tenants import (
     EXCEEDED,
     FINALIZER,
     FOREIGN,
+    GPUS,
     NO_QUEUE,
     NOT_HELD,
     NOT_ITS_QUEUE,
@@ -45,10 +46,10 @@ from tests.support.tenants import (
     PRIORITY,
     PRIORITY_NOT_ITS,
     QUEUE,
-    QUOTA,
     RBAC,
     SECRET_TYPE,
     TOO_LONG,
+    TWO,
     UNFINISHED,
     UNKNOWN,
     Credential,
@@ -69,47 +70,6 @@ from tests.support.tenants import (
 from tests.support.unpacked import names as names_below
 from tests.support.unpacked import unpack
 from tests.support.workloads import finish
-
-TEAMS = ("team-a", "team-b")
-
-SECTIONS: Object = {
-    "buckets": [{"name": f"{team}-models", "onDestroy": "delete"} for team in TEAMS],
-    "queues": {
-        "flavors": [{"name": "gpus"}],
-        "clusterQueues": [{"name": team, "flavors": [{"flavor": "gpus", "quota": QUOTA}]} for team in TEAMS],
-        "localQueues": [{"name": f"queue-of-{team}", "namespace": team, "clusterQueue": team} for team in TEAMS],
-        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}],
-    },
-    "tenants": [
-        {
-            "name": "team-a",
-            "members": ["user:ada@example.com", "group:team-a@example.com"],
-            "priorityClasses": ["low"],
-            "buckets": ["team-a-models"],
-            # As many ConfigMaps as Kubernetes and the stack make in every namespace, and as many JobSets as the tests.
-            "quota": {"configmaps": 2, "count/jobsets.jobset.x-k8s.io": 2},
-        },
-        {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
-    ],
-    "serving": [],
-    # The platform's own run for a team is held to the same.
-    "training": [
-        {
-            "name": "tuned",
-            "namespace": "team-b",
-            "queue": "queue-of-team-b",
-            "priorityClass": "high",
-            "serviceAccount": "workload",
-            "accelerator": "nvidia-l4",
-            "pods": 1,
-            "gpusPerPod": 1,
-            "volume": {"bucket": "team-b-models"},
-            "fixedName": True,
-            "terminationGracePeriodSeconds": 1,
-        }
-    ],
-}
-
 
 # --- objects that a team writes ---------------------------------------------------------------------------------------
 
@@ -149,7 +109,7 @@ def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """The two deployed tenants. The last test destroys them."""
-    with deployed(AUTOPILOT, SECTIONS) as emulator:
+    with deployed(AUTOPILOT, TWO) as emulator:
         yield emulator
 
 
@@ -692,7 +652,7 @@ def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b
     finally:
         force = ("delete", "pods", "-n", "team-b", "-l", "job-name!=tuned", "--force", "--grace-period=0")
         shared.kubectl(*force)
-    assert max(used) == used[-1] == 2 * int(QUOTA["nvidia.com/gpu"]), used
+    assert max(used) == used[-1] == 2 * GPUS, used
 
 
 def started_or_refused(team: Credential, name: str) -> bool | str:

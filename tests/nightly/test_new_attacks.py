@@ -15,11 +15,11 @@ from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import GPU, ray_cluster, ray_cluster_spec, ray_job
 from tests.support.tenants import (
     FINALIZER,
+    GPUS,
     NO_QUEUE,
     OWN,
     PLACES,
     QUEUE,
-    QUOTA,
     RBAC,
     UNLISTED,
     Credential,
@@ -36,7 +36,6 @@ from tests.support.tenants import (
 )
 
 Object = dict[str, Any]
-ADMITTED = int(QUOTA["nvidia.com/gpu"])
 JOBSET = "jobset.sigs.k8s.io/replicatedjob-name"
 TOO_MANY, ADOPTED = "has so many", "would count as a pod of a Job"
 MANUAL, STARTS = "remove manualSelector", "only Kueue may"
@@ -45,7 +44,7 @@ MANUAL, STARTS = "remove manualSelector", "only Kueue may"
 def wide(kind: str, **fields: Any) -> Object:
     """A Job of three pods with one GPU each."""
     body = job(queue=OWN, name=kind)
-    return {**body, "spec": {**body["spec"], "parallelism": ADMITTED, **fields}}
+    return {**body, "spec": {**body["spec"], "parallelism": GPUS, **fields}}
 
 
 def ends(shared: Emulator, pods: list[Object], phase: str) -> None:
@@ -56,14 +55,14 @@ def ends(shared: Emulator, pods: list[Object], phase: str) -> None:
         shared.kubectl("patch", *path, "-p", change)
 
 
-def started(team: Credential, label: str, count: int = ADMITTED) -> None:
+def started(team: Credential, label: str, count: int = GPUS) -> None:
     """Waits until as many pods run."""
     eventually(lambda: len(pods_of(team, label)) == count and running(team, label), f"{label} runs", seconds=60)
 
 
 def waits(team: Credential) -> None:
     """Another run finds no quota, and what is on nodes is at most the quota."""
-    created(team.create(wide("more", completions=ADMITTED)))
+    created(team.create(wide("more", completions=GPUS)))
 
     def refused() -> bool:
         found = [
@@ -73,7 +72,7 @@ def waits(team: Credential) -> None:
         return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
 
     eventually(refused, "the other run waits", seconds=30)
-    assert in_use(team) <= ADMITTED
+    assert in_use(team) <= GPUS
     for kind in ("Job", "JobSet"):
         for left in team.read(kind).content["items"]:
             team.delete(kind, left["metadata"]["name"])
@@ -85,7 +84,7 @@ def test_a_jobset_that_restarts_after_some_jobs_succeeded_is_counted_in_full(
 ) -> None:
     body = jobset(queue=OWN, name="again")
     (gpus,) = body["spec"]["replicatedJobs"]
-    gpus["replicas"] = ADMITTED
+    gpus["replicas"] = GPUS
     fails: Object = {"name": "fails", "template": {"spec": {"backoffLimit": 0, **job(spec(None))["spec"]}}}
     body["spec"] |= {"replicatedJobs": [gpus, fails], "failurePolicy": {"maxRestarts": 3}}
     created(team_a.create(body))
@@ -95,7 +94,7 @@ def test_a_jobset_that_restarts_after_some_jobs_succeeded_is_counted_in_full(
 
     def succeeded() -> bool:
         statuses = team_a.read("JobSet", "again").content["status"].get("replicatedJobsStatus", [])
-        return any(status["succeeded"] == ADMITTED for status in statuses)
+        return any(status["succeeded"] == GPUS for status in statuses)
 
     eventually(succeeded, "the Jobs succeed", seconds=30)
     started(team_a, f"{JOBSET}=fails", 1)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.result.forecast import read
@@ -62,11 +61,7 @@ def small(pool: str) -> Object:
 
 def configured(emulator: Emulator, name: str, *runs: Object, **flavor: Any) -> Path:
     """The configuration with these runs, in a file."""
-    content = {f"gke-ai:{key}": value for key, value in values([*runs], **flavor).items()}
-    file = emulator.state / f"{name}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
-    return file
+    return emulator.written(name, **values([*runs], **flavor))
 
 
 @pytest.fixture(scope="module")
