@@ -10,7 +10,7 @@ import pytest
 
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD
 from tests.support.emulator import Emulator, eventually, fresh
-from tests.support.rdma import values
+from tests.support.rdma import allocated, values
 from tests.support.submitted import line
 from tests.support.workloads import finish
 
@@ -68,10 +68,7 @@ def test_two_nodes_with_their_nics_are_measured_and_given_back(cluster: Emulator
     assert process.poll() is None, process.communicate()[0]
     first, second = sorted(pods(), key=lambda pod: str(pod["metadata"]["name"]))
     assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
-    claims = [
-        claim["status"]["allocation"]["devices"]["results"] for claim in cluster.get("resourceclaims", "-n", "llm")
-    ]
-    assert [len(devices) for devices in claims] == [NICS_PER_POD, NICS_PER_POD]
+    assert [len(devices) for devices in allocated(cluster)] == [NICS_PER_POD, NICS_PER_POD]
     name = cluster.outputs()["clusterName"]
     lines = ("NCCL INFO Using network gIB", json.dumps(line(1.0, bytes=2**20)), json.dumps(line(360.0)))
     cluster.run("python", "-c", WRITE, name, json.dumps({"metadata": first["metadata"]}), *lines)

@@ -14,7 +14,7 @@ from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.machines.metal import AGENT
 from tests.support.emulator import Emulator, eventually, fresh, settled
 from tests.support.mistakes import base
-from tests.support.rdma import RUN, allow, create, of_queue, queued, refused, running
+from tests.support.rdma import RUN, allocated, allow, create, of_queue, queued, refused, running
 
 Object = dict[str, Any]
 BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]
@@ -43,12 +43,7 @@ def cluster() -> Iterator[Emulator]:
 
 def test_each_pod_of_the_run_gets_the_nics_and_the_channel_of_its_node(cluster: Emulator) -> None:
     eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
-    claims = cluster.get("resourceclaims", "-n", "llm")
-    devices = [
-        (item["driver"], item["device"])
-        for claim in claims
-        for item in claim["status"]["allocation"]["devices"]["results"]
-    ]
+    devices = [(item["driver"], item["device"]) for results in allocated(cluster) for item in results]
     assert sorted(driver for driver, _ in devices) == [DRIVER] * 2 + ["dra.net"] * 8
     assert {device for driver, device in devices if driver == DRIVER} == {"channel-0"}
     assert (of_queue(cluster)[RESOURCE], of_queue(cluster)[CHANNELS]) == ("8", "2")
@@ -96,11 +91,7 @@ def test_the_tenant_may_not_delete_the_compute_domain(cluster: Emulator) -> None
 def test_on_a4x_max_each_pod_gets_eight_nics_and_a_channel_and_each_node_has_the_agent(emulator: Emulator) -> None:
     with_run(emulator, "bare_metal")
     eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
-    drivers = [
-        item["driver"]
-        for claim in emulator.get("resourceclaims", "-n", "llm")
-        for item in claim["status"]["allocation"]["devices"]["results"]
-    ]
+    drivers = [item["driver"] for results in allocated(emulator) for item in results]
     assert sorted(drivers) == [DRIVER] * 2 + ["dra.net"] * 16
     assert (of_queue(emulator)[RESOURCE], of_queue(emulator)[CHANNELS]) == ("16", "2")
     agents = [pod for pod in emulator.get("pods", "-n", NVIDIA_DRIVER) if pod["metadata"]["labels"].get("app") == AGENT]

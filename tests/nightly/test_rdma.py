@@ -15,7 +15,7 @@ from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, eventually, fresh, settled
 from tests.support.mistakes import PROJECT
-from tests.support.rdma import RUN, Object, allow, create, of_queue, pod, queued, refused, running, values
+from tests.support.rdma import RUN, Object, allocated, allow, create, of_queue, pod, queued, refused, running, values
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,7 @@ def status(emulator: Emulator) -> str:
 
 def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> None:
     eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
-    claims = cluster.get("resourceclaims", "-n", "llm")
-    results = [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
+    results = allocated(cluster)
     assert [len(devices) for devices in results] == [NICS_PER_POD, NICS_PER_POD]
     assert {device["driver"] for devices in results for device in devices} == {"dra.net"}
     pools = {device["pool"] for devices in results for device in devices}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD, RESOURCE
 from tests.support.emulator import Emulator, eventually
 from tests.support.mistakes import base
-from tests.support.rdma import RUN, of_queue, running
+from tests.support.rdma import RUN, allocated, of_queue, running
 
 
 def test_a_run_on_a_compute_class_gets_the_nics_of_its_nodes(emulator: Emulator) -> None:
@@ -15,9 +15,7 @@ def test_a_run_on_a_compute_class_gets_the_nics_of_its_nodes(emulator: Emulator)
     sections = {"computeClasses": good["computeClasses"], "queues": good["queues"], "training": [run]}
     emulator.make("up", emulator.written(cluster=cluster, **sections))
     eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
-    claims = emulator.get("resourceclaims", "-n", "llm")
-    results = [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
-    assert [len(devices) for devices in results] == [NICS_PER_POD, NICS_PER_POD]
+    assert [len(devices) for devices in allocated(emulator)] == [NICS_PER_POD, NICS_PER_POD]
     assert of_queue(emulator)[RESOURCE] == "16"
     zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in emulator.get("nodes")}
     assert "us-central1-b" in zones
