@@ -6,7 +6,6 @@ what only Google enforces: roles on buckets, and network policies.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -61,6 +60,7 @@ from tests.support.tenants import (
     job,
     jobset,
     kept,
+    kubeconfig_of,
     owned_by,
     pod,
     pods_of,
@@ -668,32 +668,13 @@ def kubeconfig(shared: Emulator) -> Path:
     return kubeconfig_of(shared, "team-a")
 
 
-def kubeconfig_of(shared: Emulator, team: str) -> Path:
-    """A kubeconfig with only a token of a team's deployer."""
-    content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
-    token = shared.kubectl("create", "token", "deployer", "-n", team).strip()
-    cluster = content["clusters"][0]["name"]
-    file = shared.state / f"kubeconfig-{team}"
-    context = {"cluster": cluster, "user": "member"}
-    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
-    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
-    return file
-
-
 @pytest.fixture
 def ask(shared: Emulator, kubeconfig: Path) -> Callable[..., str]:
     """Runs a command of the page as the member."""
 
     def run(command: list[str], *more: str, fails: bool = False) -> str:
-        options, dashes, program = " ".join(command).partition(" -- ")
-        words = [
-            *options.split(),
-            "--kubeconfig",
-            str(kubeconfig),
-            *more,
-            *(["--", *program.split()] if dashes else []),
-        ]
-        return shared.run(*words, fails=fails)
+        at = command.index("--") if "--" in command else len(command)
+        return shared.run(*command[:at], "--kubeconfig", str(kubeconfig), *more, *command[at:], fails=fails)
 
     return run
 
@@ -712,40 +693,6 @@ def run_in_file(shared: Emulator, **changed: Any) -> list[str]:
 def submitted(team: Credential, name: str) -> list[Object]:
     """The JobSets of submitted runs that have this name."""
     return [item for item in team.read("JobSet").content["items"] if item["metadata"]["name"].startswith(f"{name}-")]
-
-
-WRONG = {
-    "image": "Not An Image",
-    "priorityClass": "high",
-    "queue": "other",
-    "accelerator": "nvidia-l5",
-    "checkpoints": {"bucket": "team-b-models"},
-    "env": {"HF_TOKEN": "x"},
-    "gpus": 1,
-}
-
-
-@pytest.mark.usefixtures("at_work")
-def test_a_wrong_run_is_refused_with_every_mistake_and_nothing_is_created(
-    ask: Ask, shared: Emulator, team_a: Credential
-) -> None:
-    output = ask(run_in_file(shared, **WRONG), fails=True)
-    assert "Not checked: fit" not in output
-    for key, cause in (
-        ("priorityClass", "priority class high is not allowed for tenant team-a"),
-        ("queue", "local queue other does not exist"),
-        ("accelerator", "nvidia-l5"),
-        ("checkpoints.bucket", "bucket team-b-models does not exist"),
-        ("env.HF_TOKEN", "contains a token in plain text"),
-        ("gpus", "gpus is not a key"),
-    ):
-        assert re.search(rf"run.yaml: {re.escape(key)}: .*{re.escape(cause)}", output), (key, output)
-    assert '"Not An Image" is not the name of an image' in output
-    large = ask(run_in_file(shared, pods=4, terminationGracePeriodSeconds=9999), fails=True)
-    assert "pods: the 4 pods of training urgent together request 4 GPUs, and cluster queue team-a has at most" in large
-    late = ask(run_in_file(shared, terminationGracePeriodSeconds=9999), fails=True)
-    assert f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less" in late
-    assert submitted(team_a, "urgent") == []
 
 
 @pytest.mark.usefixtures("at_work")
@@ -775,28 +722,6 @@ def test_a_wrong_manifest_is_refused_with_every_mistake(shared: Emulator, kubeco
         "its pods together need 2000 of pods, and ResourceQuota tenant of namespace team-a allows 1000",
     ):
         assert cause in output, (cause, output)
-
-
-@pytest.mark.usefixtures("at_work")
-def test_without_what_the_stack_publishes_each_check_that_is_left_out_is_named(
-    ask: Ask, shared: Emulator, team_a: Credential
-) -> None:
-    published = json.loads(shared.kubectl("get", "configmap", CONFIG_MAP, "-n", "team-a", "-o", "json"))
-    shared.kubectl("delete", "configmap", CONFIG_MAP, "-n", "team-a")
-    try:
-        output = ask(run_in_file(shared, queue="other", image="Not An Image", pods=4), fails=True)
-    finally:
-        metadata = published["metadata"]
-        kept = {key: metadata[key] for key in ("name", "namespace", "annotations", "labels") if key in metadata}
-        restored = shared.state / "published.json"
-        restored.write_text(json.dumps({**published, "metadata": kept}))
-        shared.kubectl("create", "-f", str(restored))
-    assert f"namespace team-a has no ConfigMap {CONFIG_MAP}" in output
-    for check in ("fit on the machine", "quota", "pool", "priority class", "bucket"):
-        assert check in output
-    assert "namespace team-a has no local queue other. It has queue-of-team-a" in output
-    assert '"Not An Image" is not the name of an image' in output
-    assert submitted(team_a, "urgent") == []
 
 
 def test_only_the_platform_writes_what_the_stack_publishes(team_a: Credential) -> None:

@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -33,6 +32,7 @@ from tests.support.tenants import (
     Credential,
     created,
     deployment,
+    kubeconfig_of,
     owned_by,
     pod,
     pods_of,
@@ -48,12 +48,7 @@ JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 @pytest.fixture(scope="module")
 def ask(shared: Emulator, team_a: Credential) -> Callable[..., str]:
     """Runs a command as the member, with only a kubeconfig."""
-    content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
-    token = shared.kubectl("create", "token", "deployer", "-n", team_a.team).strip()
-    context = {"cluster": content["clusters"][0]["name"], "user": "member"}
-    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
-    file = shared.state / "member-kubeconfig"
-    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+    file = kubeconfig_of(shared, team_a.team)
 
     def run(verb: str, *words: str, fails: bool = False) -> str:
         return shared.run("gke-ai", verb, *words, "--namespace", "team-a", "--kubeconfig", str(file), fails=fails)

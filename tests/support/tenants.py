@@ -88,6 +88,17 @@ class Credential:
         return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
 
 
+def kubeconfig_of(emulator: Emulator, team: str) -> Path:
+    """A kubeconfig with only a token of a team's deployer."""
+    content = yaml.safe_load(Path(emulator.kubeconfig()).read_text())
+    token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
+    context = {"cluster": content["clusters"][0]["name"], "user": "member"}
+    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
+    file = emulator.state / f"kubeconfig-{team}"
+    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+    return file
+
+
 def spec(gpus: int | None = 1, **more: Any) -> Object:
     """Spec of a pod that requests GPUs."""
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
