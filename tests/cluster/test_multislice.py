@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.kube.objects import holds
+from gke_ai.kube.objects import condition, holds
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
 from tests.support.examples import section
 from tests.support.workloads import finish, pools_are_verified, running
@@ -140,11 +140,7 @@ def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(examp
     example.make("up", example.configure(EXAMPLE, **grown()))
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
-    low = workload(example, "low-priority")
-    assert (
-        next(condition["reason"] for condition in low["status"]["conditions"] if condition["type"] == "Evicted")
-        == "Preempted"
-    )
+    assert condition(workload(example, "low-priority"), "Evicted")["reason"] == "Preempted"
     assert not running(example, "low-priority-slice-0")
     assert not running(example, TWO[0])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gke_ai.kube.objects import condition
 from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import GPU, ray_cluster, ray_cluster_spec, ray_job
 from tests.support.tenants import (
@@ -68,8 +69,7 @@ def waits(team: Credential) -> None:
         found = [
             flow for flow in team.read("Workload").content["items"] if flow["metadata"]["name"].startswith("job-more")
         ]
-        conditions = found[0].get("status", {}).get("conditions", []) if found else []
-        return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
+        return bool(found) and condition(found[0], "QuotaReserved").get("status") == "False"
 
     eventually(refused, "the other run waits", seconds=30)
     assert in_use(team) <= GPUS

@@ -33,11 +33,11 @@ def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: 
     emulator.run("python", "-c", call, emulator.outputs()["clusterName"], namespace, job, str(succeeded))
 
 
-def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
+def admitted(emulator: Emulator, kind: str, namespace: str = "llm") -> list[dict[str, Any]]:
     """The workloads that Kueue has admitted, of owners of this kind."""
     return [
         workload
-        for workload in emulator.get("workloads", "-n", "llm")
+        for workload in emulator.get("workloads", "-n", namespace)
         if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
     ]
 
@@ -56,14 +56,7 @@ def fails(printed: str) -> list[str]:
 
 def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
     """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
-    eventually(
-        lambda: all(
-            ("Ready", "True")
-            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
-            for node in emulator.get("nodes")
-        ),
-        "all nodes are ready",
-    )
+    eventually(lambda: all(holds(node, "Ready") for node in emulator.get("nodes")), "all nodes are ready")
     printed = emulator.make("verify")
     assert fails(printed) == []
     assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
