@@ -122,6 +122,11 @@ class Emulator(harness.Emulator):
         """The status of the API server's answer."""
         return send(client_of(self.certified(), 1), method, path, body=body, headers=JSON).code
 
+    def delete_clusters(self) -> None:
+        """End every cluster, by its processes' ids."""
+        for cluster in (self.state / "clusters").glob("*"):
+            self.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+
     def certified(self) -> str:
         """A kubeconfig of the only cluster with a certificate. It needs no plugin."""
         (kubeconfig,) = self.state.glob("clusters/*/kubeconfig")
@@ -289,15 +294,14 @@ def gone(emulator: Emulator, before: Found) -> None:
 
 @contextmanager
 def fresh(**extra: str) -> Iterator[Emulator]:
-    """An empty emulator. At the end its clusters and processes are ended by id."""
+    """An empty emulator. At the end its clusters are deleted."""
     state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
     emulator = Emulator(state, extra=tuple(extra.items()))
     spares.give(state)
     try:
         yield emulator
     finally:
-        for cluster in (state / "clusters").glob("*"):
-            emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+        emulator.delete_clusters()
         shutil.rmtree(state, ignore_errors=True)
 
 
