@@ -9,7 +9,7 @@ from typing import Any
 
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.kube.objects import holds
-from tests.support.emulator import Emulator, eventually
+from tests.support.emulator import Emulator
 
 SINGLE, MULTI = "2x2", "4x4"
 
@@ -52,15 +52,6 @@ def all_running(emulator: Emulator, namespace: str) -> set[str]:
 def fails(printed: str) -> list[str]:
     """The claims that failed, as the table has them."""
     return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
-
-
-def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
-    """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
-    eventually(lambda: all(holds(node, "Ready") for node in emulator.get("nodes")), "all nodes are ready")
-    printed = emulator.make("verify")
-    assert fails(printed) == []
-    assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
-    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
 
 
 AUTOSCALER = "jetstream-hpa-multiple-metrics"
