@@ -22,9 +22,7 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
     """A copy of the checkout. What its emulator runs ends with the test."""
     folder = copy_to(tmp_path / "w ü" / "main")
     yield folder
-    emulator = Emulator(folder / ".local")
-    for cluster in (emulator.state / "clusters").glob("*"):
-        emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+    Emulator(folder / ".local").delete_clusters()
 
 
 def make(checkout: Path, target: str) -> str:

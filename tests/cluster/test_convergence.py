@@ -149,14 +149,6 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
 
 
 @NIGHTLY
-def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable[..., Emulator]) -> None:
-    emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
-    config = emulator.configure(EMPTY, cluster=section("cluster"))
-    killed_up(emulator, config, "gcp:container:Cluster")
-    recovered(emulator, config)
-
-
-@NIGHTLY
 def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
     stack = {"cluster": section("cluster"), "gpuPools": section("gpuPools")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
+from gke_ai.kube.objects import holds
 from tests.support.emulator import Emulator, begun, eventually, gone, settled
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"
@@ -21,14 +22,7 @@ def nodes(emulator: Emulator) -> Counter[tuple[str, str]]:
 def ready(emulator: Emulator) -> list[str]:
     """The nodes of the server's ready pods."""
     pods = emulator.get("pods", "-n", "default", "-l", "app=llm")
-    return [
-        pod["spec"]["nodeName"]
-        for pod in pods
-        if any(
-            condition["type"] == "Ready" and condition["status"] == "True"
-            for condition in pod["status"].get("conditions", [])
-        )
-    ]
+    return [pod["spec"]["nodeName"] for pod in pods if holds(pod, "Ready")]
 
 
 def scale(emulator: Emulator, replicas: int) -> None:

@@ -18,7 +18,7 @@ from gke_ai.ops.lifecycle.down import JOBSET_CRD
 from tests.support.emulator import ROOT, Emulator, Found, eventually, fresh, gone, objects_of, until_none
 from tests.support.examples import section
 from tests.support.mistakes import PROJECT
-from tests.support.workloads import all_running, row, token_in
+from tests.support.workloads import admitted, all_running, finish, row, token_in
 
 DEV = "Pulumi.dev.yaml"
 TEAM = "research"
@@ -47,18 +47,6 @@ def platform() -> Iterator[Emulator]:
         yield emulator
 
 
-def workloads(emulator: Emulator) -> set[str]:
-    """The team's workloads that Kueue has admitted, by the kind of their owner."""
-    all_workloads = emulator.get("workloads", "-n", TEAM)
-    return {
-        workload["metadata"]["ownerReferences"][0]["kind"]
-        for workload in all_workloads
-        if any(
-            (c["type"], c["status"]) == ("Admitted", "True") for c in workload.get("status", {}).get("conditions", [])
-        )
-    }
-
-
 def lasting(emulator: Emulator) -> Any:
     """Names of all objects except pods and nodes, which controllers create and delete."""
     return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
@@ -77,7 +65,7 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
     consumer = Consumer(platform, "team", TEAM)
     assert "Traceback" not in consumer.pulumi("preview")
     consumer.pulumi("up", "--yes", "--skip-preview")
-    eventually(lambda: workloads(platform) == {"Job", "Pod"}, "Job and server are admitted")
+    eventually(lambda: all(admitted(platform, kind, TEAM) for kind in ("Job", "Pod")), "Job and server are admitted")
     (job,) = platform.get("jobs", "-n", TEAM)
     eventually(
         lambda: (
@@ -103,10 +91,9 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
 
 def answered(emulator: Emulator, service: str) -> list[Any]:
     """A server's choices for a prompt. Empty while no server answers."""
-    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
     prompt = {"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8}
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
-    return list(request(client_of(kubeconfig.read_text(), 1), "POST", path, body=prompt).body.get("choices", []))
+    return list(request(client_of(emulator.certified(), 1), "POST", path, body=prompt).body.get("choices", []))
 
 
 def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
@@ -192,9 +179,7 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     (first,) = platform.get("jobs", "-n", "llm")
     wanted = first["spec"]["parallelism"]
     eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("ready") == wanted, "all its pods run")
-    finish = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:])"
-    cluster = platform.outputs()["clusterName"]
-    platform.run("python", "-c", finish, cluster, "llm", first["metadata"]["name"])
+    finish(platform, first["metadata"]["name"], "llm")
     eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("completionTime"), "the run has ended")
 
     platform.pulumi("refresh", "--yes", "--skip-preview")

@@ -1,4 +1,4 @@
-"""Only here: prod from the first `up` to `down`, an existing cluster as it was found, and refusals by the engine."""
+"""Only here: prod from the first `up` to `down`, and refusals by the engine."""
 
 from __future__ import annotations
 
@@ -8,26 +8,14 @@ from typing import Any
 import pytest
 
 from emulator.pods.secret_sync import DUMMY_TOKEN
-from tests.support.emulator import Emulator, assert_nothing_left, cloud_of, fresh, until_none
+from tests.support.emulator import Emulator, assert_nothing_left, cloud_of, fresh
 from tests.support.examples import EXAMPLE, changed, section
 from tests.support.mistakes import PROJECT
 from tests.support.workloads import row, token_in
 
 PROD = "Pulumi.prod.yaml"
-AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
-# What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
-KINDS = (
-    "namespaces,crds,clusterroles,clusterrolebindings,priorityclasses,apiservices,"
-    "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-)
 
 
-def names(emulator: Emulator, kinds: str) -> set[tuple[str, str]]:
-    """Kind and name of every object of these kinds."""
-    return {(obj["kind"], obj["metadata"]["name"]) for obj in emulator.get(kinds)}
-
-
-# ---------------------------------------------------------------------------------------------------------------- prod
 @pytest.fixture(scope="module")
 def prod() -> Iterator[Emulator]:
     """The deployed production environment. The tests below use it in order, and the last destroys it."""
@@ -92,23 +80,6 @@ def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) 
     assert cloud_of(prod) == left
 
 
-# ----------------------------------------------------------------------------------------------------------- beforehand
-@pytest.mark.nightly
-def test_existing_cluster_is_left_as_it_was_found(emulator: Emulator) -> None:
-    cluster = section("cluster", AUTOPILOT)
-    emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
-    kubeconfig = emulator.state / "test-kubeconfig"
-    kubeconfig.write_text((emulator.state / "clusters" / cluster["name"] / "kubeconfig").read_text())
-    before = names(emulator, KINDS)
-    existing = {key: cluster[key] for key in ("name", "location")} | {"mode": "existing", "existingMode": "autopilot"}
-    emulator.make("up", emulator.configure(AUTOPILOT, cluster=existing))
-    assert emulator.planned() == {}
-    assert names(emulator, KINDS) > before
-    emulator.make("down")
-    until_none(lambda: names(emulator, KINDS) - before, "what was deployed is gone")
-    assert before - names(emulator, KINDS) == set()
-
-
 def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emulator) -> None:
     pool = {**section("gpuPools")[0], "machineTyp": "g2-standard-24", "zones": ["europe-west4-a"]}
     config = emulator.configure(EXAMPLE, gpuPools=[pool], **changed("serving", queue="lg"))
@@ -120,11 +91,3 @@ def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emul
         assert "did you mean" in output.lower()
     assert [resource for resource in emulator.exported().get("resources", []) if resource["custom"]] == []
     assert not list((emulator.state / "clusters").glob("*"))
-
-
-def test_missing_token_names_both_ways_to_set_it(emulator: Emulator) -> None:
-    config = emulator.configure(EXAMPLE)
-    command = ("sh", "-c", f"unset HF_TOKEN; gke-ai preview --stack test --config {config}")
-    output = emulator.run(*command, fails=True)
-    assert "pulumi config set --secret gke-ai:hfToken" in output
-    assert "HF_TOKEN" in output

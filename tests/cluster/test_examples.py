@@ -62,7 +62,7 @@ def test_example_without_a_case_here_is_tested_in_another_file(example: str, fil
     (text,) = ((folder / file).read_text() for folder in folders if (folder / file).exists())
     assert f'"examples/{example}"' in text or (f"examples/{example}" == EXAMPLE and "configure(EXAMPLE" in text)
     assert "settled(" in text
-    assert "gone(" in text or "assert_nothing_left(" in text
+    assert any(end in text for end in ("gone(", "assert_nothing_left(", "deployed_and_deleted("))
 
 
 @pytest.mark.nightly

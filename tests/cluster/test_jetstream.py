@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.emulator import Emulator, begun, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 from tests.support.workloads import AUTOSCALER, hpa, values
 
 EXAMPLE = "examples/jetstream-autoscaling-prometheus.yaml"
@@ -46,13 +46,9 @@ MEMORY_ALONE = autoscaling({"metric": "tpuMemory", "target": 0.6})
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The example with both metrics. The tests below use it in order."""
-    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
-        config = emulator.configure(EXAMPLE, autoscaling=BOTH)
-        before = begun(emulator, config)
-        emulator.make("up", config)
+    slow = {"GKE_AI_STUB_TOKEN_SECONDS": str(TOKEN_SECONDS)}
+    with deployed_and_deleted(EXAMPLE, {"autoscaling": BOTH}, **slow) as emulator:
         yield emulator
-        emulator.make("down")
-        gone(emulator, before)
 
 
 def scaling(emulator: Emulator) -> str:

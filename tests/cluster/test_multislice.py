@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.kube.objects import holds
+from gke_ai.kube.objects import condition, holds
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
 from tests.support.examples import section
-from tests.support.workloads import finish, pools_are_verified, running
+from tests.support.workloads import fails, finish, running
 
 EXAMPLE = "examples/multislice-training.yaml"
 
@@ -79,7 +80,11 @@ def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> 
 
 @pytest.mark.nightly
 def test_pools_of_slices_are_as_the_stack_relies_on(example: Emulator) -> None:
-    pools_are_verified(example, "google.com/tpu", 4)
+    eventually(lambda: all(holds(node, "Ready") for node in example.get("nodes")), "all nodes are ready")
+    printed = example.make("verify")
+    assert fails(printed) == []
+    assert re.search(r"^pass +accelerators +pool \S+: google.com/tpu +4 a node", printed, re.MULTILINE), printed
+    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
 
 
 def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None:
@@ -140,11 +145,7 @@ def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(examp
     example.make("up", example.configure(EXAMPLE, **grown()))
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
-    low = workload(example, "low-priority")
-    assert (
-        next(condition["reason"] for condition in low["status"]["conditions"] if condition["type"] == "Evicted")
-        == "Preempted"
-    )
+    assert condition(workload(example, "low-priority"), "Evicted")["reason"] == "Preempted"
     assert not running(example, "low-priority-slice-0")
     assert not running(example, TWO[0])
 

@@ -153,9 +153,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRepository]:
     own.pip("--no-compile", *map(str, own.wheels.glob("*.whl")))
     own.run("gke-ai", "init", "--project", "my-project")
     yield own
-    emulator = Emulator(own.folder / ".local")
-    for cluster in (emulator.state / "clusters").glob("*"):
-        emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+    Emulator(own.folder / ".local").delete_clusters()
 
 
 def test_a_repository_of_ones_own_has_a_preview_without_a_checkout(own: OwnRepository) -> None:

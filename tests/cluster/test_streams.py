@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
-from tests.support.emulator import ROOT, Emulator, begun, eventually, fresh, gone
+from tests.support.emulator import ROOT, Emulator, deployed_and_deleted, eventually
 
 EXAMPLE = "examples/inference-gateway.yaml"
 SERVER, MODEL, LLAMA = "gemma", "google/gemma-3-4b-it", "meta-llama/Llama-3.2-3B-Instruct"
@@ -59,15 +59,10 @@ def sections(*arguments: str) -> dict[str, Any]:
 def deployed() -> Iterator[Emulator]:
     """The servers behind their gateway. The tests below use them in order."""
     variables = {"GKE_AI_STUB_TOKEN_SECONDS": str(TOKEN_SECONDS), "GKE_AI_PRE_STOP_SECONDS": str(DRAIN_SECONDS)}
-    with fresh(**variables) as emulator:
-        config = emulator.configure(EXAMPLE, **sections())
-        before = begun(emulator, config)
-        emulator.make("up", config)
+    with deployed_and_deleted(EXAMPLE, sections(), **variables) as emulator:
         # The emulator's pods are Ready before the pickers and the router listen.
         eventually(lambda: works(emulator), "the gateway answers for both models")
         yield emulator
-        emulator.make("down")
-        gone(emulator, before)
 
 
 def pods(emulator: Emulator) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.kube.objects import holds
+from gke_ai.kube.objects import condition, holds
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
 from tests.support.examples import section
 from tests.support.workloads import finish
@@ -95,10 +95,7 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
     scale(example, 2)
     eventually(lambda: jobset(example)["spec"]["suspend"] is True, "the run is suspended")
     eventually(lambda: not pods(example), "its pods have ended")
-    evicted = next(
-        condition for condition in workload(example)["status"]["conditions"] if condition["type"] == "Evicted"
-    )
-    assert evicted["reason"] == "Preempted"
+    assert condition(workload(example), "Evicted")["reason"] == "Preempted"
     scale(example, 1)
     eventually(lambda: len(pods(example)) == 2, "both pods run again")
     assert jobset(example)["metadata"]["uid"] == uid

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD
 from tests.support.emulator import Emulator, eventually, fresh
-from tests.support.mistakes import PROJECT
-from tests.support.rdma import values
+from tests.support.rdma import allocated, values
 from tests.support.submitted import line
+from tests.support.workloads import finish
 
 Object = dict[str, Any]
 # Pods of the emulator run no program: the test writes what a kubelet would have recorded of it.
@@ -28,7 +26,6 @@ file.parent.mkdir(parents=True, exist_ok=True)
 now = stamp(datetime.datetime.now(datetime.UTC))
 file.write_text("".join(f"{now} stdout F {line}\\n" for line in lines))
 """
-FINISH = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:])"
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +34,7 @@ def cluster() -> Iterator[Emulator]:
     with fresh() as emulator:
         content = values([])
         content["gpuPools"][0]["rdma"] = True
-        file = emulator.state / "bandwidth.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        config = {"gcp:project": PROJECT, **{f"gke-ai:{key}": value for key, value in content.items()}}
-        file.write_text(yaml.safe_dump({"config": config}))
-        emulator.make("up", Path(file))
+        emulator.make("up", emulator.written(**content))
         eventually(lambda: all(map(is_counted, quotas(emulator))), "quotas are counted", 90)
         yield emulator
 
@@ -75,15 +68,12 @@ def test_two_nodes_with_their_nics_are_measured_and_given_back(cluster: Emulator
     assert process.poll() is None, process.communicate()[0]
     first, second = sorted(pods(), key=lambda pod: str(pod["metadata"]["name"]))
     assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
-    claims = [
-        claim["status"]["allocation"]["devices"]["results"] for claim in cluster.get("resourceclaims", "-n", "llm")
-    ]
-    assert [len(devices) for devices in claims] == [NICS_PER_POD, NICS_PER_POD]
+    assert [len(devices) for devices in allocated(cluster)] == [NICS_PER_POD, NICS_PER_POD]
     name = cluster.outputs()["clusterName"]
     lines = ("NCCL INFO Using network gIB", json.dumps(line(1.0, bytes=2**20)), json.dumps(line(360.0)))
     cluster.run("python", "-c", WRITE, name, json.dumps({"metadata": first["metadata"]}), *lines)
     job = first["metadata"]["labels"]["batch.kubernetes.io/job-name"]
-    cluster.run("python", "-c", FINISH, name, "llm", job)
+    finish(cluster, job, "llm")
     printed = process.communicate(timeout=120)[0]
     assert process.returncode == 0, printed
     assert "360.0 GB/s" in printed

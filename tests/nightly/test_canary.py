@@ -19,8 +19,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.emulator import ROOT, Emulator, begun, eventually, fresh, gone, settled
-from tests.support.network_policies import Pod, allows
+from tests.support.emulator import ROOT, Emulator, deployed_and_deleted, eventually, settled
 
 EXAMPLE = "examples/inference-gateway.yaml"
 READY_SECONDS = 20
@@ -57,16 +56,11 @@ def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The first version behind its gateway. The tests below use it in order."""
-    with fresh() as emulator:
-        config = emulator.configure(EXAMPLE, **sections(100, None))
-        before = begun(emulator, config)
-        emulator.make("up", config)
+    with deployed_and_deleted(EXAMPLE, sections(100, None)) as emulator:
         with client(emulator) as gateway:
             # The emulator's pods are Ready before their pickers listen.
             eventually(lambda: ask(gateway) == 200, "the gateway answers")
         yield emulator
-        emulator.make("down")
-        gone(emulator, before)
 
 
 def up(emulator: Emulator, gemma: int | None, gemma_next: int | None, fails: bool = False) -> str:
@@ -145,18 +139,6 @@ def test_gateway_serves_the_api_to_clients_with_the_key(deployed: Emulator) -> N
         del gateway.headers["Authorization"]
         assert ask(gateway) == 401
     settled(deployed)
-
-
-def test_network_policies_close_the_server_to_all_pods_but_its_picker(deployed: Emulator) -> None:
-    """The emulator enforces none, so the policies of the cluster are evaluated."""
-    policies = deployed.get("networkpolicies", "-A")
-    everyone = [
-        Pod(pod["metadata"]["namespace"], pod["metadata"].get("labels", {})) for pod in deployed.get("pods", "-A")
-    ]
-    (server,) = (pod for pod in everyone if pod.labels.get("app") == "gemma")
-    reaching = {pod.labels.get("app") for pod in everyone if allows(policies, pod, server, 8000)}
-    assert len(everyone) > len(reaching)
-    assert reaching == {"gemma-epp"}
 
 
 def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:

@@ -14,7 +14,7 @@ from gke_ai.catalog.kueue.configuration import FRAMEWORKS
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.forecast.result.forecast import read as read_forecast
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from tests.support.emulator import Emulator, Found, begun, cloud_of, eventually, fresh, gone, objects_of, settled
+from tests.support.emulator import ROOT, Emulator, Found, begun, cloud_of, eventually, fresh, gone, objects_of, settled
 from tests.support.examples import section
 from tests.support.workloads import admitted
 
@@ -22,42 +22,7 @@ EXAMPLE = "examples/mixed-training-inference.yaml"
 CLUSTER = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 NAMESPACE, RELEASE = "queueing", "batch"
 KUEUES = "resourceflavors,clusterqueues,localqueues,priorityclasses,namespaces"
-# What the owner of the Kueue has in the cluster: a flavor with quota, a team's namespace and its queue, a class.
-OWNERS = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: l4}
-spec: {nodeLabels: {cloud.google.com/gke-accelerator: nvidia-l4}}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: research}
-spec:
-  namespaceSelector: {matchLabels: {team: research}}
-  resourceGroups:
-  - coveredResources: [cpu, memory, nvidia.com/gpu, ephemeral-storage]
-    flavors:
-    - name: l4
-      resources:
-      - {name: cpu, nominalQuota: 72}
-      - {name: memory, nominalQuota: 288Gi}
-      - {name: nvidia.com/gpu, nominalQuota: 6}
-      - {name: ephemeral-storage, nominalQuota: 200Gi}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: llm, labels: {team: research}}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: llm}
-spec: {clusterQueue: research}
----
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: high-priority-preempting}
-value: 30
-"""
+OWNERS = ROOT / "tests" / "data" / "existing_kueue.yaml"
 
 
 def settings(release: str, *frameworks: str, seconds: int) -> dict[str, Any]:
@@ -89,7 +54,7 @@ def releases(emulator: Emulator) -> Any:
 
 def of_the_owner(emulator: Emulator) -> dict[str, Any]:
     """What the objects of the owner say, by kind and name."""
-    names = {document["metadata"]["name"] for document in yaml.safe_load_all(OWNERS)}
+    names = {document["metadata"]["name"] for document in yaml.safe_load_all(OWNERS.read_text())}
     objects = emulator.get("-A", KUEUES)
     return {
         f"{item['kind']}/{item['metadata']['name']}": (item["metadata"].get("labels"), item.get("spec"))
@@ -111,9 +76,7 @@ def shared(release: str) -> Iterator[Emulator]:
     with fresh() as emulator:
         begun(emulator, configure(emulator, {"kueue": "existing"}))
         install(emulator, release, settings(release, "batch/job", seconds=300))
-        file = emulator.state / "owners.yaml"
-        file.write_text(OWNERS)
-        apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {file}"
+        apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {OWNERS}"
         emulator.run(
             "sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1"
         )  # the webhooks start
@@ -192,11 +155,9 @@ def test_a_stack_beside_it_serves_and_trains(shared: Emulator, before: tuple[Fou
 
 
 def test_a_rehearsal_has_the_kueue_and_the_objects_of_the_owner(shared: Emulator, release: str) -> None:
-    output = shared.run("gke-ai", "snapshot", "--stack", shared.stack)
-    text = output[output.index("{") :]
-    taken, file, out = json.loads(text), shared.state / "snapshot.json", shared.state / "out.json"
+    file, out = shared.snapshot(), shared.state / "out.json"
+    taken = json.loads(file.read_text())
     assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (release, True)
-    file.write_text(text)
     base = config(shared)
     content = yaml.safe_load(base.read_text())
     content["config"]["gke-ai:serving"][0]["replicas"] = 2

@@ -60,15 +60,13 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
     assert all(case.is_configured for case in cases)
     base, changed = (write(emulator, cases, stage) for stage in ("base", "changed"))
     emulator.make("up", base)
-    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
-    with Recorder(kubeconfig.read_text()) as recorder:
+    with Recorder(emulator.certified()) as recorder:
         submit(emulator, cases, recorder)
-        text = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
-        (emulator.state / "snapshot.json").write_text(text[text.index("{") :])
+        snapshot = emulator.snapshot()
         emulator.run(
             *("gke-ai", "rehearse", "--stack", emulator.stack),
             *("--base", str(base), "--config", str(changed)),
-            *("--snapshot", str(emulator.state / "snapshot.json"), "--json", str(emulator.state / "forecast.json")),
+            *("--snapshot", str(snapshot), "--json", str(emulator.state / "forecast.json")),
         )
         recorder.begin()
         emulator.make("up", changed)

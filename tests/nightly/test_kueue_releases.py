@@ -1,4 +1,4 @@
-"""Only here: a rehearsal of a cluster with an earlier Kueue runs that release, or says what differs from it."""
+"""Only here: a rehearsal of a cluster with an earlier Kueue runs that release."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tests.support.emulator import Emulator
 from tests.support.rehearsal.changes import changes, judged, objects, rehearsed, running
 
 CHANGE = next(change for change in changes() if change.name == "server-scaled-up-takes-back-a-borrowed-gpu")
-# A version that the emulator does not have, and a gate that no earlier one has.
-BETWEEN, GATE = "0.17.1", "ShortWorkloadNames"
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -63,23 +61,6 @@ def test_a_rehearsal_runs_the_release_of_the_cluster(
     assert controllers(tmp_path)["release"] == release
     assert forecast
     assert [note for note in forecast.notes if "Kueue" in note] == []
-
-
-def test_a_release_that_the_emulator_lacks_takes_the_nearest_lower_one_and_says_what_differs(
-    snapshot_of: Callable[[str], Path], tmp_path: Path
-) -> None:
-    content = json.loads(snapshot_of("0.16.2").read_text())
-    content |= {"kueueVersion": BETWEEN, "kueue": {**content["kueue"], "featureGates": {GATE: True}}}
-    file = tmp_path / "snapshot.json"
-    file.write_text(json.dumps(content))
-    forecast, printed = rehearsed(CHANGE, tmp_path, file)
-    assert list(judged(CHANGE, forecast, printed)) == [], CHANGE.because
-    assert controllers(tmp_path)["release"] == "0.16.2"
-    assert forecast
-    notes = "\n".join(forecast.notes)
-    assert f"The cluster runs Kueue {BETWEEN}, which the emulator does not have. The rehearsal runs 0.16.2." in notes
-    assert "New in 0.17: the annotation priority-boost" in notes
-    assert f"lacks feature gates of the cluster, which are left out: {GATE}." in notes
 
 
 @pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)

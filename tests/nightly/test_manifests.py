@@ -32,19 +32,10 @@ def job(name: str, **labels: str) -> dict[str, Any]:
 
 
 def server(replicas: int = 1) -> dict[str, Any]:
-    """A Deployment behind the queue, with what no snapshot has: an image, a command and an environment."""
-    metadata = {"name": "web", "namespace": "research", "labels": {"kueue.x-k8s.io/queue-name": "user-queue"}}
-    container = {
-        "name": "web",
-        "image": "registry.example.com/web:v1",
-        "command": ["serve"],
-        "env": [{"name": "MODE", "value": "fast"}],
-        "resources": {"requests": {"cpu": 1, "memory": "200Mi"}},
-    }
-    labels = {"app": "web"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    """A server in the queue."""
+    content: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "queued_server.yaml").read_text())
+    content["spec"]["replicas"] = replicas
+    return content
 
 
 def phases(cluster: queues.QueueCluster) -> list[str]:

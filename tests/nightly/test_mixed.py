@@ -1,4 +1,4 @@
-"""Only here: the real Kueue admits, gates and preempts what serving and training of an example submit."""
+"""Only here: the real Kueue admits, gates and preempts what serving and training submit, on Autopilot."""
 
 from __future__ import annotations
 
@@ -6,27 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from gke_ai.kube.objects import holds
+from gke_ai.kube.objects import condition, holds
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
-from tests.support.workloads import admitted, pools_are_verified
+from tests.support.workloads import admitted
 
-STANDARD = "examples/mixed-training-inference.yaml"
-AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+EXAMPLE = "examples/mixed-training-inference-autopilot.yaml"
 SERVER = "deployment/tgi-gemma-deployment"
 
 
-@pytest.fixture(scope="module", params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot")])
-def source(request: pytest.FixtureRequest) -> str:
-    """The configuration of the example."""
-    configuration: str = request.param
-    return configuration
-
-
 @pytest.fixture(scope="module")
-def example(source: str) -> Iterator[Emulator]:
+def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
     with fresh() as emulator:
-        emulator.make("up", emulator.configure(source))
+        emulator.make("up", emulator.configure(EXAMPLE))
         yield emulator
 
 
@@ -57,14 +49,8 @@ def test_training_runs_beside_one_replica(example: Emulator) -> None:
     eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
 
 
-def test_second_up_and_refresh_of_an_autopilot_cluster_change_nothing(source: str, example: Emulator) -> None:
-    if source == AUTOPILOT:  # test_convergence.py has the other one
-        settled(example)
-
-
-def test_pools_of_gpus_are_as_the_stack_relies_on(source: str, example: Emulator) -> None:
-    if source == STANDARD:  # an Autopilot cluster has no pools
-        pools_are_verified(example, "nvidia.com/gpu", 2)
+def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
+    settled(example)
 
 
 def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:
@@ -90,19 +76,17 @@ def test_second_replica_preempts_training(example: Emulator) -> None:
     eventually(lambda: pods(example) == {"running": 2, "gated": 0, "all": 2}, "both replicas run")
     (job,) = example.get("jobs", "-n", "llm")
     assert job["spec"]["suspend"] is True
-    (workload,) = (
+    (evicted,) = (
         workload
         for workload in example.get("workloads", "-n", "llm")
         if workload["metadata"]["ownerReferences"][0]["kind"] == "Job"
     )
-    assert holds(workload, "Evicted")
-    assert next(c["reason"] for c in workload["status"]["conditions"] if c["type"] == "Evicted") == "Preempted"
+    assert condition(evicted, "Evicted")["reason"] == "Preempted"
     assert "Evicted: Preempted" in " ".join(example.make("status").split())
     scale(example, 1)
     eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted once more")
 
 
-def test_down_of_an_autopilot_cluster_leaves_nothing(source: str, example: Emulator) -> None:
-    if source == AUTOPILOT:  # test_convergence.py has the other one
-        example.make("down")
-        gone(example, Found(frozenset(), frozenset()))
+def test_down_leaves_nothing(example: Emulator) -> None:
+    example.make("down")
+    gone(example, Found(frozenset(), frozenset()))

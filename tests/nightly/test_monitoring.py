@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support import prometheus
-from tests.support.emulator import Emulator, Found, begun, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 # Of those that a queue has at once; the others come with the first eviction, preemption or end of a workload.
@@ -25,13 +25,9 @@ LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "ku
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The example, monitored."""
-    with fresh() as emulator:
-        config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
-        before: Found = begun(emulator, config)
-        emulator.make("up", config)
+    channels = {"monitoring": {"channels": ["projects/my-project/notificationChannels/1"]}}
+    with deployed_and_deleted(EXAMPLE, channels) as emulator:
         yield emulator
-        emulator.make("down")
-        gone(emulator, before)
 
 
 def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gke_ai.catalog.fabric.nvlink import CHANNELS, CONTROLLER, DOMAIN, DRIVER, OF_CLASS, compute_domain
 from gke_ai.catalog.fabric.rdma import CLAIMS, RESOURCE
@@ -15,8 +13,8 @@ from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.machines.metal import AGENT
 from tests.support.emulator import Emulator, eventually, fresh, settled
-from tests.support.mistakes import PROJECT, base
-from tests.support.rdma import RUN, allow, create, of_queue, queued, refused, running
+from tests.support.mistakes import base
+from tests.support.rdma import RUN, allocated, allow, create, of_queue, queued, refused, running
 
 Object = dict[str, Any]
 BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]
@@ -25,18 +23,14 @@ BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4",
 def with_run(emulator: Emulator, good: str) -> Emulator:
     """Deploys a run of a tenant over both nodes of a pool with an NVLink domain."""
     base_of_run = base("nvlink", good)
-    values = {
+    sections = {
         "cluster": base_of_run["cluster"],
         "gpuPools": [{**base_of_run["gpuPools"][0], "nodesPerZone": 2}],
         "queues": base_of_run["queues"],
         "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
         "training": [{**RUN, "pool": "gb200", "gpusPerPod": 4}],
     }
-    content = {f"gke-ai:{key}": value for key, value in values.items()}
-    file = emulator.state / "nvlink.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
-    emulator.make("up", Path(file))
+    emulator.make("up", emulator.written(**sections))
     return emulator
 
 
@@ -49,12 +43,7 @@ def cluster() -> Iterator[Emulator]:
 
 def test_each_pod_of_the_run_gets_the_nics_and_the_channel_of_its_node(cluster: Emulator) -> None:
     eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
-    claims = cluster.get("resourceclaims", "-n", "llm")
-    devices = [
-        (item["driver"], item["device"])
-        for claim in claims
-        for item in claim["status"]["allocation"]["devices"]["results"]
-    ]
+    devices = [(item["driver"], item["device"]) for results in allocated(cluster) for item in results]
     assert sorted(driver for driver, _ in devices) == [DRIVER] * 2 + ["dra.net"] * 8
     assert {device for driver, device in devices if driver == DRIVER} == {"channel-0"}
     assert (of_queue(cluster)[RESOURCE], of_queue(cluster)[CHANNELS]) == ("8", "2")
@@ -99,19 +88,12 @@ def test_the_tenant_may_not_delete_the_compute_domain(cluster: Emulator) -> None
         cluster.kubectl("-n", "llm", "delete", "computedomain", DOMAIN, "--as=developer", "--dry-run=server")
 
 
-def test_on_a4x_max_each_pod_gets_eight_nics_and_a_channel_and_each_node_has_the_agent() -> None:
-    with fresh() as emulator:
-        with_run(emulator, "bare_metal")
-        eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
-        drivers = [
-            item["driver"]
-            for claim in emulator.get("resourceclaims", "-n", "llm")
-            for item in claim["status"]["allocation"]["devices"]["results"]
-        ]
-        assert sorted(drivers) == [DRIVER] * 2 + ["dra.net"] * 16
-        assert (of_queue(emulator)[RESOURCE], of_queue(emulator)[CHANNELS]) == ("16", "2")
-        agents = [
-            pod for pod in emulator.get("pods", "-n", NVIDIA_DRIVER) if pod["metadata"]["labels"].get("app") == AGENT
-        ]
-        assert [pod["status"]["phase"] for pod in agents] == ["Running", "Running"]
-        settled(emulator)
+def test_on_a4x_max_each_pod_gets_eight_nics_and_a_channel_and_each_node_has_the_agent(emulator: Emulator) -> None:
+    with_run(emulator, "bare_metal")
+    eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
+    drivers = [item["driver"] for results in allocated(emulator) for item in results]
+    assert sorted(drivers) == [DRIVER] * 2 + ["dra.net"] * 16
+    assert (of_queue(emulator)[RESOURCE], of_queue(emulator)[CHANNELS]) == ("16", "2")
+    agents = [pod for pod in emulator.get("pods", "-n", NVIDIA_DRIVER) if pod["metadata"]["labels"].get("app") == AGENT]
+    assert [pod["status"]["phase"] for pod in agents] == ["Running", "Running"]
+    settled(emulator)

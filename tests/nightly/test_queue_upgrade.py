@@ -76,9 +76,7 @@ def crd(emulator: Emulator) -> str:
 def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator, earlier: str) -> None:
     """The next test does what this one rehearses."""
     eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
-    printed = full.make("snapshot")
-    snapshot, out = full.state / "snapshot.json", full.state / "out.json"
-    snapshot.write_text(printed[printed.index("{") :])
+    snapshot, out = full.snapshot(), full.state / "out.json"
     rehearse = ("gke-ai", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
     config = full.configure(EXAMPLE, **queues())
     full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
 from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
@@ -17,18 +15,14 @@ from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, eventually, fresh, settled
 from tests.support.mistakes import PROJECT
-from tests.support.rdma import RUN, Object, allow, create, of_queue, pod, queued, refused, running, values
+from tests.support.rdma import RUN, Object, allocated, allow, create, of_queue, pod, queued, refused, running, values
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Emulator]:
     """A run that has all NICs of the pool. The tests below use it in order."""
     with fresh() as emulator:
-        content = {f"gke-ai:{key}": value for key, value in values([RUN]).items()}
-        file = emulator.state / "rdma.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
-        emulator.make("up", Path(file))
+        emulator.make("up", emulator.written("rdma", **values([RUN])))
         yield emulator
 
 
@@ -39,8 +33,7 @@ def status(emulator: Emulator) -> str:
 
 def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> None:
     eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
-    claims = cluster.get("resourceclaims", "-n", "llm")
-    results = [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
+    results = allocated(cluster)
     assert [len(devices) for devices in results] == [NICS_PER_POD, NICS_PER_POD]
     assert {device["driver"] for devices in results for device in devices} == {"dra.net"}
     pools = {device["pool"] for devices in results for device in devices}
@@ -122,11 +115,10 @@ def claimed(snapshot: Snapshot) -> dict[str, set[str]]:
 
 def rehearsed(emulator: Emulator, name: str, *options: str) -> Object:
     """The forecast of a change that adds a run of a higher priority."""
-    change, out = emulator.state / f"{name}.yaml", emulator.state / "out.json"
+    out = emulator.state / "out.json"
     more = values([RUN, {**RUN, "name": name, "priorityClass": "high"}])
     more["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"]}]
-    content = {f"gke-ai:{key}": value for key, value in more.items()}
-    change.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+    change = emulator.written(name, **more)
     sides = ["--base", str(emulator.state / "rdma.yaml"), "--config", str(change), "--json", str(out)]
     emulator.run("gke-ai", "rehearse", "--stack", emulator.stack, *sides, *options)
     forecast: Object = json.loads(out.read_text())
@@ -147,9 +139,7 @@ def test_a_rehearsal_preempts_the_run_and_gives_its_nics_to_another(cluster: Emu
 
 
 def test_a_rehearsal_restores_claims_and_devices_from_a_snapshot(cluster: Emulator) -> None:
-    taken = cluster.run("gke-ai", "snapshot", "--stack", cluster.stack)
-    file = cluster.state / "rdma-snapshot.json"
-    file.write_text(taken[taken.index("{") :])
+    file = cluster.snapshot()
     snapshot = read_snapshot(file.read_text())
     assert [len(devices) for devices in claimed(snapshot).values()] == [NICS_PER_POD, NICS_PER_POD]
     assert snapshot.kueue is not None

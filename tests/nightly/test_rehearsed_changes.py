@@ -1,4 +1,9 @@
-"""Only here: the rehearsals of 75 changes say what really happens, as it was written down before they ran."""
+"""Only here: the rehearsals of 75 changes say what really happens, as it was written down before they ran.
+
+Print what the rehearsal of one says:
+
+    emulator/run pytest -s tests/nightly/test_rehearsed_changes.py -k NAME
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rehearsal.changes import FURTHER, Change, changes, judged, rehearsed, running
+from tests.support.rehearsal.changes import FURTHER, Change, changes, judged, rehearsed, running, text_of
 
 # What was expected and is not said, with the reason.
 MISSES = {
@@ -48,4 +53,6 @@ def marked(change: Change) -> object:
 def test_a_rehearsal_says_what_the_change_does(
     change: Change, snapshot_of: Callable[[Change], Path | None], folder: Path
 ) -> None:
-    assert list(judged(change, *rehearsed(change, folder, snapshot_of(change)))) == [], change.because
+    forecast, printed = rehearsed(change, folder, snapshot_of(change))
+    print(text_of(forecast) if forecast else printed)
+    assert list(judged(change, forecast, printed)) == [], change.because

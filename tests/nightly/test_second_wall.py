@@ -22,13 +22,12 @@ from gke_ai.kube.uncounted import Uncounted, uncounted
 from gke_ai.workspace.emulation import READY_AFTER
 from tests.support.emulator import Emulator, eventually
 from tests.support.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
-from tests.support.tenants import OWN, Credential, created, deployment, in_use, job, jobset, pod, spec
+from tests.support.tenants import GPUS, OWN, Credential, created, deployment, in_use, job, jobset, pod, spec
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly
 
-# GPUs that the queue may use. The quota of the namespace is TIMES as many.
-GPUS = 3
+# The quota of the namespace is TIMES as many GPUs as that of the queue.
 BOUND = TIMES * GPUS
 RUNS = 500
 DELAYED = 0.01  # part of the runs of which a pod is refused once, while others end and wait

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from kubernetes.client import ApiClient
 
 from gke_ai.forecast.rehearse.differences import differences
@@ -20,13 +19,12 @@ from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.kube.client import client_of
-from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.emulator import ROOT, Emulator, eventually, fresh
 from tests.support.snapshots import synthetic
 
 # A server and a run of two pods fill the queue.
 CONFIG = "examples/training-job.yaml"
-CANARY = "canary-of-a-secret"
-NAMESPACE, QUEUE = "llm", "team"
+BUSY, CANARY = ROOT / "tests" / "data" / "busy_cluster.yaml", "canary-of-a-secret"
 
 
 class Pair(NamedTuple):
@@ -44,45 +42,9 @@ def pair() -> Iterator[Pair]:
         yield Pair(a, b)
 
 
-def container(gpus: int) -> dict[str, Any]:
-    """A container with a canary in the fields that a snapshot never has."""
-    return {
-        "name": "main",
-        "image": f"example.com/{CANARY}",
-        "command": [CANARY],
-        "env": [{"name": "TOKEN", "value": CANARY}],
-        "volumeMounts": [{"name": "data", "mountPath": f"/{CANARY}"}],
-        "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": 2, "memory": "4Gi", "ephemeral-storage": "1Gi"}},
-    }
-
-
-def workloads() -> Iterator[dict[str, Any]]:
-    """A Job, a JobSet and a server that wait for quota, and a server without a queue that runs."""
-    queued = {"kueue.x-k8s.io/queue-name": QUEUE}
-
-    def template(gpus: int, **spec: Any) -> dict[str, Any]:
-        labels = {"app": "demo" if gpus else "web", "owner": CANARY}
-        pod = {"containers": [container(gpus)], "volumes": [{"name": "data", "emptyDir": {}}], **spec}
-        return {"metadata": {"labels": labels, "annotations": {"note": CANARY}}, "spec": pod}
-
-    def whole(kind: str, api: str, name: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
-        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": {"note": CANARY}}
-        return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
-
-    once = template(2, restartPolicy="Never")
-    job = {"suspend": True, "parallelism": 1, "completions": 1, "template": once}
-    yield whole("Job", "batch/v1", "study", job, queued)
-    replicated = {"name": "workers", "replicas": 2, "template": {"spec": {"template": once}}}
-    yield whole("JobSet", "jobset.x-k8s.io/v1alpha2", "sweep", {"replicatedJobs": [replicated]}, queued)
-    for name, gpus, labels in (("demo", 2, queued), ("web", 0, {})):
-        spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(gpus)}
-        yield whole("Deployment", "apps/v1", name, spec, labels)
-
-
 def client(emulator: Emulator) -> ApiClient:
     """A client of an emulator's cluster, with the administrator's certificate."""
-    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
-    return client_of(kubeconfig.read_text(), 4)
+    return client_of(emulator.certified(), 4)
 
 
 def taken(emulator: Emulator) -> Snapshot:
@@ -102,9 +64,7 @@ def admissions(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
-    file = pair.a.state / "busy.yaml"
-    file.write_text(yaml.safe_dump_all(workloads()))
-    pair.a.kubectl("apply", "-f", str(file))
+    pair.a.kubectl("apply", "-f", str(BUSY))
 
     def busy() -> bool:
         snapshot = taken(pair.a)
@@ -118,9 +78,7 @@ def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
 
     eventually(busy, "some Workloads are admitted, and a Job, a JobSet and a server wait")
     eventually(settled, "nothing changes any more")
-    printed = pair.a.make("snapshot")
-    (pair.a.state / "snapshot.json").write_text(printed[printed.index("{") :])
-    assert CANARY not in printed
+    assert CANARY not in pair.a.snapshot().read_text()
     assert CANARY in pair.a.kubectl("get", "jobs,deployments,pods", "-A", "-o", "json")
 
 
@@ -145,7 +103,7 @@ def test_an_up_of_the_same_configuration_changes_nothing(pair: Pair) -> None:
 def test_a_waiting_workload_is_admitted_when_a_running_one_ends(pair: Pair) -> None:
     """The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down."""
     waiting = order(taken(pair.b))
-    pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", NAMESPACE)
+    pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", "llm")
     eventually(lambda: set(admissions(taken(pair.b))) & set(waiting), "a Workload that waited is admitted", 120)
 
 

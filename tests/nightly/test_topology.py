@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.result.forecast import read
@@ -23,6 +22,7 @@ from tests.support.emulator import Emulator, Found, eventually, fresh, gone, set
 from tests.support.mistakes import PROJECT, base
 from tests.support.pictures import texts_of
 from tests.support.repository import ROOT
+from tests.support.tenants import deployment, spec
 
 Object = dict[str, Any]
 BLOCK, SUBBLOCK = LEVELS["block"], LEVELS["subblock"]
@@ -62,11 +62,7 @@ def small(pool: str) -> Object:
 
 def configured(emulator: Emulator, name: str, *runs: Object, **flavor: Any) -> Path:
     """The configuration with these runs, in a file."""
-    content = {f"gke-ai:{key}": value for key, value in values([*runs], **flavor).items()}
-    file = emulator.state / f"{name}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
-    return file
+    return emulator.written(name, **values([*runs], **flavor))
 
 
 @pytest.fixture(scope="module")
@@ -218,19 +214,8 @@ def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
 
 
 def test_a_server_without_a_topology_runs_in_the_same_queue(cluster: Emulator) -> None:
-    resources = {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
-    container = {"name": "server", "image": "example.com/server:1", "resources": resources}
-    labels = {"app": "server"}
-    server = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "server", "namespace": "llm", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
+    server = deployment(spec(gpus=8, nodeSelector={}), "lq", "server", namespace="llm")
+    server["spec"]["replicas"] = 2
     file = cluster.state / "server.json"
     file.write_text(json.dumps(server))
     cluster.kubectl("create", "-f", str(file))

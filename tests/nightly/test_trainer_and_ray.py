@@ -11,43 +11,28 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import yaml
 
-from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
 from tests.support.emulator import Emulator, Found, eventually, gone
-from tests.support.further_kinds import (
-    GPU,
-    SMALL,
-    patch,
-    pod_template,
-    ray_cluster,
-    ray_cluster_spec,
-    ray_job,
-    train_job,
-)
+from tests.support.further_kinds import GPU, patch, pod_template, ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.support.tenant_attacks import check_attacks
 from tests.support.tenants import (
-    ACCOUNT,
-    ELASTIC,
     FIXED,
     FOREIGN,
     NO_QUEUE,
-    NOT_ITS_QUEUE,
     OWN,
     OWNER,
-    PICKER_RIGHTS,
     PLACES,
     PRIORITY_NOT_ITS,
     RBAC,
     UNLISTED,
-    VOLUME_KIND,
     Credential,
     created,
     deployment,
+    kubeconfig_of,
     owned_by,
     pod,
     pods_of,
@@ -63,12 +48,7 @@ JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 @pytest.fixture(scope="module")
 def ask(shared: Emulator, team_a: Credential) -> Callable[..., str]:
     """Runs a command as the member, with only a kubeconfig."""
-    content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
-    token = shared.kubectl("create", "token", "deployer", "-n", team_a.team).strip()
-    context = {"cluster": content["clusters"][0]["name"], "user": "member"}
-    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
-    file = shared.state / "member-kubeconfig"
-    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+    file = kubeconfig_of(shared, team_a.team)
 
     def run(verb: str, *words: str, fails: bool = False) -> str:
         return shared.run("gke-ai", verb, *words, "--namespace", "team-a", "--kubeconfig", str(file), fails=fails)
@@ -164,109 +144,33 @@ def test_a_wrong_manifest_is_refused_by_submit(ask: Callable[..., str], shared: 
 
 # --- what a member is refused -----------------------------------------------------------------------------------------
 
-HOST: Object = {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
-
-
-def patched(metadata: Object | None = None, **pod_spec: Any) -> Object:
-    """A TrainJob with a patch of the pods of its runtime."""
-    return train_job("attack", OWN, runtimePatches=[patch(metadata=metadata, **pod_spec)])
-
-
-def with_cluster(**fields: Any) -> list[Object]:
-    """A RayCluster and a RayJob with more fields of their Ray cluster."""
-    cluster = {**ray_cluster_spec(), **fields}
-    return [ray_cluster("attack", OWN, cluster), ray_job("attack", OWN, cluster)]
-
-
-def with_head(**fields: Any) -> list[Object]:
-    return with_cluster(headGroupSpec={"rayStartParams": {}, "template": pod_template(SMALL), **fields})
-
-
-def with_pods(**pod_spec: Any) -> list[Object]:
-    cluster = ray_cluster_spec(**pod_spec)
-    return [ray_cluster("attack", OWN, cluster), ray_job("attack", OWN, cluster)]
-
-
-def with_workers(**fields: Any) -> list[Object]:
-    (workers,) = ray_cluster_spec()["workerGroupSpecs"]
-    return with_cluster(workerGroupSpecs=[{**workers, **fields}])
-
-
-def annotated(item: Object, **more: Any) -> Object:
-    return {**item, "metadata": {**item["metadata"], **more}}
-
-
+RAY_NAME: Object = {"annotations": {"ray.io/ft-enabled": "true"}}
+NAMED_WORKERS = {**ray_cluster_spec()["workerGroupSpecs"][0], "template": {**pod_template(GPU), "metadata": RAY_NAME}}
+# Beside the fields of the matrix, which test_every_attack_of_the_matrix_is_refused tries on each kind.
 ATTACKS: list[tuple[str, Object, str]] = [
-    *((f"{item['kind']} without a queue", item, NO_QUEUE) for item in (train_job(queue=""), ray_job(queue=""))),
-    ("RayCluster without a queue", ray_cluster(queue=""), NO_QUEUE),
     *(
-        (f"{item['kind']} in another's queue", item, NOT_ITS_QUEUE)
-        for item in (train_job(queue="other"), ray_job(queue="other"), ray_cluster(queue="other"))
+        (f"{item['kind']} without a queue", item, NO_QUEUE)
+        for item in (train_job(queue=""), ray_job(queue=""), ray_cluster(queue=""))
     ),
-    ("TrainJob on the host's files", patched(**HOST), VOLUME_KIND),
-    ("TrainJob as another account", patched(serviceAccountName="deployer"), ACCOUNT),
-    ("TrainJob with gates", patched(schedulingGates=[{"name": "x"}]), UNLISTED),
-    ("TrainJob with names of Kueue in its pods", patched(metadata={"annotations": ELASTIC}), FOREIGN),
     (
         "TrainJob with several patches",
         train_job("attack", OWN, runtimePatches=[patch(), patch("example.com/another")]),
         "has several patches",
     ),
     (
-        "TrainJob of a runtime of the namespace",
-        train_job("attack", OWN, runtimeRef={"name": "x", "kind": "TrainingRuntime"}),
-        "names a runtime of its namespace",
-    ),
-    *((f"{item['kind']} on the host's files", item, VOLUME_KIND) for item in with_pods(**HOST)),
-    *((f"{item['kind']} as another account", item, ACCOUNT) for item in with_pods(serviceAccountName="deployer")),
-    *((f"{item['kind']} of another's priority", item, PRIORITY_NOT_ITS) for item in with_pods(priorityClassName="top")),
-    *((f"{item['kind']} on a node", item, "sets nodeName") for item in with_pods(nodeName="x")),
-    *((f"{item['kind']} with an autoscaler", item, UNLISTED) for item in with_cluster(autoscalerOptions={})),
-    *(
-        (f"{item['kind']} with more workers than it states", item, "more workers than Kueue counts")
-        for item in with_workers(replicas=0, minReplicas=8, maxReplicas=8)
-    ),
-    *((f"{item['kind']} with a suspended group", item, UNLISTED) for item in with_workers(suspend=False)),
-    *((f"{item['kind']} with an Ingress", item, UNLISTED) for item in with_head(enableIngress=True)),
-    *(
-        (f"{item['kind']} with an address", item, "set serviceType to ClusterIP")
-        for item in with_head(serviceType="NodePort")
+        "RayJob of another's priority",
+        ray_job("attack", OWN, ray_cluster_spec(priorityClassName="top")),
+        PRIORITY_NOT_ITS,
     ),
     *(
-        (f"{item['kind']} with names of Kueue", annotated(item, annotations=ELASTIC), FOREIGN)
-        for item in with_cluster()
-    ),
-    # KubeRay copies the labels of a group to its pods.
-    *(
-        (f"{item['kind']} whose {group} has the label {label}", item, refusal)
-        for label, refusal in ((PICKER_LABEL, PICKER_RIGHTS), ("kueue.x-k8s.io/pod-group-name", FOREIGN))
-        for group, items in {
-            "head": with_head(labels={label: "x"}),
-            "workers": with_workers(labels={label: "x"}),
-        }.items()
-        for item in items
-    ),
-    (
-        "RayJob with a submitter on the host",
-        ray_job("attack", OWN, submitterPodTemplate=pod_template(SMALL, **HOST)),
-        VOLUME_KIND,
-    ),
-    (
-        "RayJob that waits for its author",
-        ray_job("attack", OWN, submissionMode="InteractiveMode"),
-        "set submissionMode",
-    ),
-    ("RayJob that keeps its Ray cluster", ray_job("attack", OWN, ttlSecondsAfterFinished=9), "keeps its Ray cluster"),
-    *(
-        (f"{item['kind']} with a name of Ray", annotated(item, annotations={"ray.io/ft-enabled": "true"}), FOREIGN)
-        for item in with_cluster()
+        (f"{item['kind']} with a name of Ray", {**item, "metadata": {**item["metadata"], **RAY_NAME}}, FOREIGN)
+        for item in (ray_cluster("attack", OWN), ray_job("attack", OWN))
     ),
     (
         "RayCluster whose workers have a name of Ray",
-        with_workers(template={**pod_template(GPU), "metadata": {"annotations": {"ray.io/ft-enabled": "true"}}})[0],
+        ray_cluster("attack", OWN, {**ray_cluster_spec(), "workerGroupSpecs": [NAMED_WORKERS]}),
         FOREIGN,
     ),
-    ("RayJob with a deletion of its own", ray_job("attack", OWN, managedBy="ray.io/kuberay-operator"), UNLISTED),
     (
         "RayJob on a Ray cluster that exists",
         {**ray_job("attack", OWN), "spec": {"entrypoint": "x", "clusterSelector": {"ray.io/cluster": "x"}}},

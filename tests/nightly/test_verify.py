@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
@@ -13,27 +12,14 @@ import yaml
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.kube.objects import holds
 from gke_ai.settings import calibration
-from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.emulator import ROOT, Emulator, eventually, fresh
 from tests.support.workloads import fails
 
 DEV = "Pulumi.dev.yaml"
 NAMESPACE = "llm"
-DAEMONS: dict[str, Any] = {
-    "apiVersion": "apps/v1",
-    "kind": "DaemonSet",
-    "metadata": {"name": "planted", "namespace": "kube-system"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "planted"}},
-        "template": {
-            "metadata": {"labels": {"app": "planted"}},
-            "spec": {
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [{"name": "planted", "image": "planted:1", "resources": {"requests": {"cpu": "2500m"}}}],
-            },
-        },
-    },
-}
+DAEMONS = ROOT / "tests" / "data" / "verify_daemons.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +33,7 @@ def dev() -> Iterator[Emulator]:
 
 def ready_pods(emulator: Emulator) -> int:
     """Pods of the stack's workloads that are ready."""
-    return sum(
-        (condition["type"], condition["status"]) == ("Ready", "True")
-        for pod in emulator.get("pods", "-n", NAMESPACE)
-        for condition in pod["status"].get("conditions", [])
-    )
+    return sum(holds(pod, "Ready") for pod in emulator.get("pods", "-n", NAMESPACE))
 
 
 def gpu_node(emulator: Emulator) -> str:
@@ -108,9 +90,7 @@ def test_each_difference_is_reported(dev: Emulator) -> None:
     shrunk = json.dumps([{"op": "replace", "path": path, "value": "1"}])
     dev.kubectl("patch", "clusterqueue", "research", "--type=json", "-p", shrunk)
     dev.kubectl("delete", "rolebinding", "submit", "-n", "research")
-    file = dev.state / "daemons.json"
-    file.write_text(json.dumps(DAEMONS))
-    dev.kubectl("apply", "-f", str(file))
+    dev.kubectl("apply", "-f", str(DAEMONS))
     eventually(
         lambda: any(
             pod["spec"].get("nodeName") == name for pod in dev.get("pods", "-n", "kube-system", "-l", "app=planted")

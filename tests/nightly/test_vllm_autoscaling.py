@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.emulator import Emulator, begun, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 from tests.support.recorder import configuration
 from tests.support.workloads import values
 
@@ -56,13 +56,9 @@ def sections() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The stack. The tests below use it in order."""
-    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
-        config = emulator.configure(EXAMPLE, **sections())
-        before = begun(emulator, config)
-        emulator.make("up", config)
+    slow = {"GKE_AI_STUB_TOKEN_SECONDS": str(TOKEN_SECONDS)}
+    with deployed_and_deleted(EXAMPLE, sections(), **slow) as emulator:
         yield emulator
-        emulator.make("down")
-        gone(emulator, before)
 
 
 def deployment(emulator: Emulator, name: str) -> dict[str, Any]:

@@ -6,14 +6,17 @@ All cases run at the same time. Each has its own queues, flavors and cohorts, so
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from gke_ai.forecast.compare.comparison import facts
+from gke_ai.forecast.compare.comparison import Fact, facts
+from gke_ai.kube.names import NO_WORKLOAD, WorkloadName
 from tests.support.emulator import fresh
 from tests.support.rehearsal import places
-from tests.support.rehearsal.facts import as_facts
+from tests.support.rehearsal.fates import Fate
+from tests.support.rehearsal.scenario import Scenario
 from tests.support.rehearsal.verdicts import Outcome
 from tests.support.rehearsal.worked_cases import Case, cases
 
@@ -42,6 +45,29 @@ def test_a_copy_restored_from_a_snapshot_decides_the_same(case: Case, outcomes: 
     copy = outcomes[1][case.namespace]
     assert copy.before == case.before, "the state after the restore"
     assert copy.fates == case.expected
+
+
+def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
+    """The facts of a forecast with these fates. A forecast does not list workloads that keep running.
+
+    A forecast names the kind of a workload, and the flavor that an evicted workload had. In the scenarios of this test
+    every evicted workload had the first flavor of its queue.
+    """
+    kinds = {run.name: run.kind.lower() for run in scenario.runs}
+    queues = {queue["name"]: queue["flavors"][0]["flavor"] for queue in scenario.queues["clusterQueues"]}
+    flavors = {run.name: queues[run.queue] for run in scenario.runs}
+
+    def named(workload: str | None) -> WorkloadName:
+        namespace, _, name = (workload or "").partition("/")
+        return WorkloadName(namespace, kinds[name], name) if workload else NO_WORKLOAD
+
+    result: Counter[Fact] = Counter()
+    for fate, count in fates.items():
+        namespace, _, name = fate.workload.partition("/")
+        flavor = f"{namespace}-{flavors[name]}" if fate.outcome == "evicted" else fate.flavor or ""
+        if fate.outcome != "runs":
+            result[Fact(named(fate.workload), fate.outcome, named(fate.preemptor), flavor)] += count
+    return result
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)

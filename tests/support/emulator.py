@@ -26,6 +26,7 @@ from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
 from gke_ai.kube.client import client_of, list_objects, send
 from tests.support import repository
+from tests.support.mistakes import PROJECT
 from tests.support.reading import objects_of_cluster
 
 JSON = {"Content-Type": "application/json"}
@@ -41,10 +42,25 @@ class Emulator(harness.Emulator):
         """Write the configuration of `source` with some `gke-ai:` sections replaced."""
         content = yaml.safe_load(repository.source(source).read_text())
         content["config"] |= {f"gke-ai:{name}": section for name, section in sections.items()}
-        path = self.state / f"{self.stack}.yaml"
+        return self._file(self.stack, content)
+
+    def written(self, name: str = "test", **sections: Any) -> Path:
+        """Write a configuration of these `gke-ai:` sections alone."""
+        content = {"gcp:project": PROJECT, **{f"gke-ai:{key}": section for key, section in sections.items()}}
+        return self._file(name, {"config": content})
+
+    def _file(self, name: str, content: Mapping[str, Any]) -> Path:
+        path = self.state / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         return path
+
+    def snapshot(self) -> Path:
+        """Write a snapshot of the stack's cluster."""
+        printed = self.make("snapshot")
+        file = self.state / "snapshot.json"
+        file.write_text(printed[printed.index("{") :])
+        return file
 
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
         """Run the command of `make COMMAND`."""
@@ -105,6 +121,11 @@ class Emulator(harness.Emulator):
     def status_of(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> int:
         """The status of the API server's answer."""
         return send(client_of(self.certified(), 1), method, path, body=body, headers=JSON).code
+
+    def delete_clusters(self) -> None:
+        """End every cluster, by its processes' ids."""
+        for cluster in (self.state / "clusters").glob("*"):
+            self.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
 
     def certified(self) -> str:
         """A kubeconfig of the only cluster with a certificate. It needs no plugin."""
@@ -185,8 +206,7 @@ def killed_up(emulator: Emulator, config: Path, point: str, release: str | None 
 
 def helm_statuses(emulator: Emulator) -> Callable[[], list[str]]:
     """The status of every revision that Helm has recorded, in a stack without outputs."""
-    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
-    api = client_of(kubeconfig.read_text(), 1)
+    api = client_of(emulator.certified(), 1)
 
     def ask() -> list[str]:
         secrets = list_objects(api, "/api/v1/secrets", labelSelector="owner=helm")
@@ -274,15 +294,14 @@ def gone(emulator: Emulator, before: Found) -> None:
 
 @contextmanager
 def fresh(**extra: str) -> Iterator[Emulator]:
-    """An empty emulator. At the end its clusters and processes are ended by id."""
+    """An empty emulator. At the end its clusters are deleted."""
     state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
     emulator = Emulator(state, extra=tuple(extra.items()))
     spares.give(state)
     try:
         yield emulator
     finally:
-        for cluster in (state / "clusters").glob("*"):
-            emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+        emulator.delete_clusters()
         shutil.rmtree(state, ignore_errors=True)
 
 
@@ -292,6 +311,18 @@ def deployed(example: str, sections: Mapping[str, Any]) -> Iterator[Emulator]:
     with fresh() as emulator:
         emulator.make("up", emulator.configure(example, **sections))
         yield emulator
+
+
+@contextmanager
+def deployed_and_deleted(example: str, sections: Mapping[str, Any], **extra: str) -> Iterator[Emulator]:
+    """The same, with more variables. At the end it is deleted, and nothing of it is left."""
+    with fresh(**extra) as emulator:
+        config = emulator.configure(example, **sections)
+        before = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, before)
 
 
 def assert_nothing_left(emulator: Emulator) -> None:

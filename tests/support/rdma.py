@@ -63,6 +63,12 @@ def running(emulator: Emulator, name: str, namespace: str = "llm") -> list[Objec
     return [pod for pod in own if pod["status"].get("phase") == "Running"]
 
 
+def allocated(emulator: Emulator) -> list[list[Object]]:
+    """The devices of each claim of the tenant."""
+    claims = emulator.get("resourceclaims", "-n", "llm")
+    return [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
+
+
 def pod(
     name: str, namespace: str = "llm", gpus: int = 0, claims: list[Object] | None = None, **metadata: Any
 ) -> Object:

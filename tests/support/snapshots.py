@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from emulator.cloud.records import ClusterRecord
 from emulator.nodes.objects import node_object
@@ -21,6 +24,19 @@ CLUSTER = ClusterRecord("synthetic", "p", "us-central1", "standard", [ZONE], "1.
 JOBS_PER_NODE = 2
 REQUESTS = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "1"}
 PRIORITIES = {"team-low": -10, "team-high": 100}
+
+
+TEMPLATES: dict[str, Object] = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), yaml.CSafeLoader)
+
+
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """A template with values in the place of `$NAME`."""
+    if isinstance(template, dict):
+        return {key: filled(item, values) for key, item in template.items()}
+    if isinstance(template, list):
+        return [filled(item, values) for item in template]
+    is_value = isinstance(template, str) and template.startswith("$")
+    return values[template.removeprefix("$")] if is_value else template
 
 
 class Synthesizer:
@@ -54,27 +70,14 @@ class Synthesizer:
             "observedGeneration": 1,
         }
 
+    def fill(self, kind: str, name: str, namespace: str = "", age: float = 90000, **values: Any) -> Object:
+        """Adds the object of a kind as snapshots.yaml has it."""
+        return self.add(kind, name, namespace, age, **filled(TEMPLATES[kind], {"name": name, **values}))
+
     def team(self, name: str, running: int, pending: int) -> None:
         """A team with a queue that its running Jobs fill, and Jobs that wait."""
-        self.add(
-            "Namespace", name, metadata={"labels": {"kubernetes.io/metadata.name": name}}, status={"phase": "Active"}
-        )
+        self.fill("Namespace", name)
         used = {"cpu": str(4 * running), "memory": f"{8 * running}Gi", "nvidia.com/gpu": str(running)}
-        quotas = [{"name": key, "nominalQuota": amount} for key, amount in used.items()]
-        group = {"coveredResources": list(REQUESTS), "flavors": [{"name": FLAVOR, "resources": quotas}]}
-        spec = {
-            "namespaceSelector": {},
-            "resourceGroups": [group],
-            "queueingStrategy": "BestEffortFIFO",
-            "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
-            "preemption": {
-                "withinClusterQueue": "LowerPriority",
-                "reclaimWithinCohort": "Never",
-                "borrowWithinCohort": {"policy": "Never"},
-            },
-            "stopPolicy": "None",
-        }
-        in_use = {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}
         status = {
             "conditions": [self.condition("Active", True, "Ready", 80000)],
             "pendingWorkloads": pending,
@@ -85,9 +88,11 @@ class Synthesizer:
         usage = [{"name": FLAVOR, "resources": totals}]
         borrowed = [{"name": FLAVOR, "resources": [{**total, "borrowed": "0"} for total in totals]}]
         of_queue = {**status, "flavorsReservation": borrowed, "flavorsUsage": borrowed}
-        self.add("ClusterQueue", name, metadata=in_use, spec=spec, status=of_queue)
-        local = {**status, "flavorsReservation": usage, "flavorsUsage": usage}
-        self.add("LocalQueue", QUEUE, name, spec={"clusterQueue": name, "stopPolicy": "None"}, status=local)
+        quotas = [{"name": key, "nominalQuota": amount} for key, amount in used.items()]
+        self.fill("ClusterQueue", name, quotas=quotas, status=of_queue)
+        local = filled(TEMPLATES["LocalQueue"], {"name": name, "status": status})
+        local["status"] |= {"flavorsReservation": usage, "flavorsUsage": usage}
+        self.add("LocalQueue", QUEUE, name, **local)
         for number in range(running):
             # Those that run came first and have the higher priority: Kueue preempts none of them.
             self.job(name, f"run-{number}", True, self.random.uniform(5000, 80000), "team-high")
@@ -96,68 +101,27 @@ class Synthesizer:
 
     def job(self, namespace: str, name: str, runs: bool, age: float, priority: str) -> None:
         """A Job with its Workload, and with its pod on a node if it runs."""
-        container = {"name": "main", "resources": {"limits": REQUESTS, "requests": REQUESTS}}
-        spec: Object = {
-            "containers": [container],
-            "restartPolicy": "Never",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": 30,
-            "priorityClassName": priority,
-        }
         uid = self.uid()
+        pod = filled(TEMPLATES["pod"], {"requests": REQUESTS, "class": priority})
         own = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
         own |= {"controller-uid": uid, "job-name": name}
         workload = f"job-{name}-{self.random.getrandbits(20):05x}"
-        placed = {**spec, "nodeSelector": {"cloud.google.com/gke-nodepool": POOL}} if runs else spec
-        started = {
-            "labels": {**own, "kueue.x-k8s.io/podset": "main"},
-            "annotations": {"kueue.x-k8s.io/workload": workload},
-        }
-        template = {"metadata": started if runs else {"labels": own}, "spec": placed}
-        job = self.add(
-            "Job",
-            name,
-            namespace,
-            age,
-            metadata={"uid": uid, "labels": {"kueue.x-k8s.io/queue-name": QUEUE}, "generation": 2 if runs else 1},
-            spec={
-                "parallelism": 1,
-                "completions": 1,
-                "completionMode": "NonIndexed",
-                "backoffLimit": 6,
-                "suspend": not runs,
-                "manualSelector": False,
-                "podReplacementPolicy": "TerminatingOrFailed",
-                "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}},
-                "template": template,
-            },
-            status=self._job_status(runs, age),
-        )
-        owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}]
-        owner[0]["blockOwnerDeletion"] = True
-        queued = {"metadata": {"labels": {"batch.kubernetes.io/job-name": name}}, "spec": spec}
-        pod_set = {"name": "main", "count": 1, "template": queued}
-        self.add(
-            "Workload",
-            workload,
-            namespace,
-            age - 1,
-            metadata={
-                "ownerReferences": owner,
-                "finalizers": ["kueue.x-k8s.io/resource-in-use"],
-                "labels": {"kueue.x-k8s.io/job-uid": uid},
-            },
-            spec={
-                "active": True,
-                "podSets": [pod_set],
-                "queueName": QUEUE,
-                "priority": PRIORITIES[priority],
-                "priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": priority},
-            },
-            status=self._workload_status(namespace, runs, age),
-        )
+        template: Object = {"metadata": {"labels": own}, "spec": pod}
         if runs:
-            self._pod(job, template, age - 4)
+            template = {
+                "metadata": {
+                    "labels": {**own, "kueue.x-k8s.io/podset": "main"},
+                    "annotations": {"kueue.x-k8s.io/workload": workload},
+                },
+                "spec": {**pod, "nodeSelector": {"cloud.google.com/gke-nodepool": POOL}},
+            }
+        of_job = {"generation": 2 if runs else 1, "waits": not runs, "status": self._job_status(runs, age)}
+        self.fill("Job", name, namespace, age, uid=uid, template=template, **of_job)
+        values = {"name": name, "uid": uid, "pod": pod, "priority": PRIORITIES[priority], "class": priority}
+        values["status"] = self._workload_status(namespace, runs, age)
+        self.add("Workload", workload, namespace, age - 1, **filled(TEMPLATES["Workload"], values))
+        if runs:
+            self._pod(values, namespace, template, age - 4)
 
     def _job_status(self, runs: bool, age: float) -> Object:
         suspended = {"type": "Suspended", "status": str(not runs), "reason": "JobResumed" if runs else "JobSuspended"}
@@ -180,50 +144,13 @@ class Synthesizer:
             "conditions": [self.condition(name, True, reason, age - later) for name, reason, later in reached],
         }
 
-    def _pod(self, job: Object, template: Object, age: float) -> None:
-        node = f"gke-shared-{self.running // JOBS_PER_NODE:04}"
+    def _pod(self, job: Object, namespace: str, template: Object, age: float) -> None:
+        """The pod of a Job, by what its Workload has."""
+        values = {**job, **template["metadata"], "node": f"gke-shared-{self.running // JOBS_PER_NODE:04}"}
         self.running += 1
-        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        tolerations = [
-            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-            for key in ("not-ready", "unreachable")
-        ]
-        gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-        types = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-        self.add(
-            "Pod",
-            f"{name}-{self.random.getrandbits(20):05x}",
-            job["metadata"]["namespace"],
-            age,
-            metadata={
-                **template["metadata"],
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-                "finalizers": ["batch.kubernetes.io/job-tracking"],
-            },
-            spec={
-                **template["spec"],
-                "nodeName": node,
-                "tolerations": [*tolerations, gpu],
-                "priority": PRIORITIES[template["spec"]["priorityClassName"]],
-                "preemptionPolicy": "PreemptLowerPriority",
-            },
-            status={
-                "phase": "Running",
-                "startTime": self.at(age),
-                "qosClass": "Guaranteed",
-                "conditions": [{"type": key, "status": "True", "lastTransitionTime": self.at(age)} for key in types],
-                "containerStatuses": [
-                    {
-                        "name": "main",
-                        "ready": True,
-                        "started": True,
-                        "restartCount": 0,
-                        "state": {"running": {"startedAt": self.at(age)}},
-                    }
-                ],
-            },
-        )
+        content = filled(TEMPLATES["Pod"], {**values, "at": self.at(age)})
+        content["spec"] = {**template["spec"], **content["spec"]}
+        self.add("Pod", f"{job['name']}-{self.random.getrandbits(20):05x}", namespace, age, **content)
 
     def node(self, number: int) -> None:
         shape = NodeShape(POOL, "g2-standard-24", "nvidia-l4", 2, "default", "onDemand", ZONE, 100, {}, True)

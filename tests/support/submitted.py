@@ -17,27 +17,8 @@ from gke_ai.settings.published import Published
 from tests.support.local_server import answering
 
 Object = dict[str, Any]
-QUOTA = {"cpu": "8", "nvidia.com/gpu": "2"}
-# What the stack of one team with one queue publishes.
-PUBLISHED = Published(
-    {
-        "cluster": {"location": "us-central1"},
-        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24", "zones": ["us-central1-a"], "nodesPerZone": 3}],
-        "tpuPools": [
-            {"name": "slice", "version": "v6e", "topology": "2x2", "zones": ["us-central1-b"], "nodesPerZone": 1}
-        ],
-        "queues": {
-            "flavors": [{"name": "l4", "pools": ["gpus"]}],
-            "clusterQueues": [{"name": "cq", "flavors": [{"flavor": "l4", "quota": QUOTA}]}],
-            "localQueues": [{"name": "lq", "namespace": "team-a", "clusterQueue": "cq"}],
-            "priorityClasses": [{"name": "low", "value": 1}, {"name": "high", "value": 2}],
-        },
-        "tenants": [{"name": "team-a", "priorityClasses": ["low"]}],
-    },
-    Calibration(),
-    "my-project",
-    "0.4.0",
-)
+_SECTIONS: Object = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), yaml.CSafeLoader)
+PUBLISHED = Published(_SECTIONS, Calibration(), "my-project", "0.4.0")
 
 
 def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Object:

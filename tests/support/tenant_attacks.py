@@ -11,33 +11,6 @@ from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
 from tests.support.tenant_matrix import ATTACKS, KINDS, OPTIONS, TABLE, Place, Verdict, places, verdicts
 from tests.support.tenants import NO_QUEUE, Answer, Object
 
-NEAR = {"topologyKey": "kubernetes.io/hostname"}
-REQUIRED, PREFERRED = (
-    "requiredDuringSchedulingIgnoredDuringExecution",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
-# What a new part of an object needs, by the field that holds it.
-PARTS: dict[str, Object] = {
-    "core.PodSpec.volumes": {"name": "added"},
-    "core.PodSpec.initContainers": {"name": "first", "image": "x:1"},
-    "core.Container.ports": {"containerPort": 80},
-    "core.Container.env": {"name": "X"},
-    "core.ProbeHandler.httpGet": {"port": 80},
-    "core.ProbeHandler.tcpSocket": {"port": 80},
-    "core.LifecycleHandler.httpGet": {"port": 80},
-    "core.LifecycleHandler.tcpSocket": {"port": 80},
-    f"core.NodeAffinity.{PREFERRED}": {"weight": 1, "preference": {}},
-    f"core.PodAffinity.{REQUIRED}": NEAR,
-    f"core.PodAntiAffinity.{REQUIRED}": NEAR,
-    f"core.PodAffinity.{PREFERRED}": {"weight": 1, "podAffinityTerm": NEAR},
-    f"core.PodAntiAffinity.{PREFERRED}": {"weight": 1, "podAffinityTerm": NEAR},
-    "core.PodSpec.tolerations": {"operator": "Exists"},
-    "core.VolumeSource.csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "own"}},
-    "core.ServiceSpec.ports": {"port": 80},
-    "ray.RayJobSpec.submitterPodTemplate": {"spec": {"containers": [{"name": "submits", "image": "x:1"}]}},
-    "trainer.PodSpecPatch.volumes": {"name": "added"},
-    "trainer.PodSpecPatch.tolerations": {"operator": "Exists"},
-}
 # Of claims inside another object: the API server takes no finalizers there, and the claim is judged itself.
 CLAIMS = {"jobset.JobSetSpec.volumeClaimPolicies", "core.VolumeSource.ephemeral"}
 # An update of what nobody can change is refused before the policy is asked.
@@ -78,7 +51,7 @@ def with_value(item: Object, place: Place, value: Any) -> Object:
     changed = deepcopy(item)
     here = changed
     for step in place[:-1]:
-        part = deepcopy(PARTS.get(step.name, {}))
+        part = deepcopy(TABLE["needed"].get(step.name, {}))
         inner = here.setdefault(step.field, [part] if step.is_list else part)
         here = inner[0] if step.is_list else inner
     last = place[-1].field

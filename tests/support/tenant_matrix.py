@@ -43,23 +43,9 @@ PACKAGES = {
     "trainer": (TRAINER, "github.com/kubeflow/trainer/v2", "pkg/apis/trainer/v1alpha1"),
     "ray": (KUBERAY, "github.com/ray-project/kuberay/ray-operator", "apis/ray/v1"),
 }
+TABLE: dict[str, Any] = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), yaml.CSafeLoader)
 # The struct of each kind that a member may write.
-KINDS = {
-    "Pod": "core.Pod",
-    "Secret": "core.Secret",
-    "ConfigMap": "core.ConfigMap",
-    "Service": "core.Service",
-    "PersistentVolumeClaim": "core.PersistentVolumeClaim",
-    "HorizontalPodAutoscaler": "autoscaling.HorizontalPodAutoscaler",
-    "PodDisruptionBudget": "policy.PodDisruptionBudget",
-    "Job": "batch.Job",
-    "Deployment": "apps.Deployment",
-    "JobSet": "jobset.JobSet",
-    "PodMonitoring": "monitoring.PodMonitoring",
-    "TrainJob": "trainer.TrainJob",
-    "RayJob": "ray.RayJob",
-    "RayCluster": "ray.RayCluster",
-}
+KINDS: dict[str, str] = TABLE["kinds"]
 MONITORING = ROOT / "emulator" / "cluster" / "crds" / "podmonitorings.yaml"
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.M | re.S)
 _FIELD = re.compile(r'^\t(?:(\w+)[ \t]+)?([^\s`/]+)[ \t]+`[^`]*json:"([^",]*)([^"]*)"', re.M)
@@ -133,7 +119,6 @@ class Step(NamedTuple):
 
 
 Place = tuple[Step, ...]
-TABLE: dict[str, Any] = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), yaml.CSafeLoader)
 ATTACKS = ("never", "refused", "refused_later")
 
 
@@ -207,27 +192,6 @@ def judged_options() -> set[str]:
     return refused | {name for names in OPTIONS["free"].values() for name in names.split()}
 
 
-# Folders whose programs read labels and annotations of the kinds: controllers, the scheduler, the kubelet, admission.
-READERS = {
-    "k8s.io/api": ("core/v1", "batch/v1", "apps/v1", "autoscaling", "policy/v1"),
-    "k8s.io/component-helpers": ("storage", "scheduling"),
-    "k8s.io/kubernetes": (
-        *(
-            f"pkg/controller/{name}"
-            for name in ("job", "deployment", "replicaset", "garbagecollector", "podautoscaler")
-        ),
-        *(f"pkg/controller/{name}" for name in ("disruption", "volume", "ttlafterfinished", "podgc", "endpointslice")),
-        *(
-            "pkg/scheduler",
-            "pkg/kubelet",
-            "pkg/volume/util",
-            "plugin/pkg/admission",
-            "pkg/registry/core",
-            "pkg/registry/batch",
-        ),
-        *(f"pkg/apis/{name}" for name in ("core", "batch", "apps", "autoscaling", "policy")),
-    ),
-}
 _NAME = re.compile(r'"((?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/(?:[A-Za-z0-9][\w.-]*)?)"')
 _PREFIXED = re.compile(r'\b(\w+) \+ "([A-Za-z0-9][\w.-]*)"')
 _PREFIX = re.compile(r'\b(\w+)\s*=\s*"([a-z0-9.-]*(?:kubernetes|k8s)\.io/)"')
@@ -235,9 +199,9 @@ _PREFIX = re.compile(r'\b(\w+)\s*=\s*"([a-z0-9.-]*(?:kubernetes|k8s)\.io/)"')
 
 @cache
 def names() -> set[str]:
-    """Names of the domains of Kubernetes in these folders."""
+    """Names of the domains of Kubernetes that programs read from labels and annotations."""
     found: set[str] = set()
-    for module, folders in READERS.items():
+    for module, folders in TABLE["readers"].items():
         for folder in folders:
             lines: list[str] = []
             for path in (sources(KUBERNETES, module) / folder).rglob("*.go"):

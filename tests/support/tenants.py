@@ -20,41 +20,13 @@ AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 GPU_NODE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 Object = dict[str, Any]
-QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
-# Where objects of a kind are.
-PLACES = {
-    "Pod": "api/v1/namespaces/{}/pods",
-    "Secret": "api/v1/namespaces/{}/secrets",
-    "ConfigMap": "api/v1/namespaces/{}/configmaps",
-    "Service": "api/v1/namespaces/{}/services",
-    "Binding": "api/v1/namespaces/{}/bindings",
-    "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
-    "ResourceQuota": "api/v1/namespaces/{}/resourcequotas",
-    "Namespace": "api/v1/namespaces",
-    "Job": "apis/batch/v1/namespaces/{}/jobs",
-    "CronJob": "apis/batch/v1/namespaces/{}/cronjobs",
-    "Deployment": "apis/apps/v1/namespaces/{}/deployments",
-    "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets",
-    "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
-    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
-    "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
-    "TrainJob": "apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs",
-    "RayJob": "apis/ray.io/v1/namespaces/{}/rayjobs",
-    "RayCluster": "apis/ray.io/v1/namespaces/{}/rayclusters",
-    "RayService": "apis/ray.io/v1/namespaces/{}/rayservices",
-    "TrainingRuntime": "apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainingruntimes",
-    "PersistentVolumeClaim": "api/v1/namespaces/{}/persistentvolumeclaims",
-    "HorizontalPodAutoscaler": "apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
-    "PodDisruptionBudget": "apis/policy/v1/namespaces/{}/poddisruptionbudgets",
-    "PodMonitoring": "apis/monitoring.googleapis.com/v1/namespaces/{}/podmonitorings",
-    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
-    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
-    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-    "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
-    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-    "ValidatingAdmissionPolicy": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "Review": "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-}
+_ROWS: dict[str, Any] = yaml.load(Path(__file__).with_suffix(".yaml").read_text(), yaml.CSafeLoader)
+TWO: Object = _ROWS["two"]
+WITH_OPERATORS: Object = _ROWS["with_operators"]
+UNFINISHED: dict[str, Object] = _ROWS["unfinished"]
+PLACES: dict[str, str] = _ROWS["places"]
+# GPUs that the queue of a team may use.
+GPUS = 3
 
 
 class Answer(NamedTuple):
@@ -116,6 +88,17 @@ class Credential:
         return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
 
 
+def kubeconfig_of(emulator: Emulator, team: str) -> Path:
+    """A kubeconfig with only a token of a team's deployer."""
+    content = yaml.safe_load(Path(emulator.kubeconfig()).read_text())
+    token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
+    context = {"cluster": content["clusters"][0]["name"], "user": "member"}
+    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
+    file = emulator.state / f"kubeconfig-{team}"
+    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+    return file
+
+
 def spec(gpus: int | None = 1, **more: Any) -> Object:
     """Spec of a pod that requests GPUs."""
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
@@ -169,26 +152,6 @@ def kept(kind: str, finalizer: str = "example.com/kept") -> Object:
     return {**UNFINISHED[kind], "kind": kind, "metadata": {"name": "kept", "finalizers": [finalizer]}}
 
 
-UNFINISHED: dict[str, Object] = {
-    "ConfigMap": {"apiVersion": "v1"},
-    "Secret": {"apiVersion": "v1"},
-    "Service": {"apiVersion": "v1", "spec": {"ports": [{"port": 80}]}},
-    "PersistentVolumeClaim": {
-        "apiVersion": "v1",
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    },
-    "HorizontalPodAutoscaler": {
-        "apiVersion": "autoscaling/v2",
-        "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
-    },
-    "PodDisruptionBudget": {"apiVersion": "policy/v1", "spec": {"minAvailable": 1}},
-    "PodMonitoring": {
-        "apiVersion": "monitoring.googleapis.com/v1",
-        "spec": {"selector": {}, "endpoints": [{"port": 80, "interval": "30s"}]},
-    },
-}
-
-
 def owned_by(kind: str, version: str, name: str) -> list[Object]:
     """An owner reference that makes Kueue treat the object as part of another, with the other's `uid`."""
     return [{"apiVersion": version, "kind": kind, "name": name, "uid": "UID", "controller": True}]
@@ -216,12 +179,11 @@ def running(team: Credential, label: str) -> bool:
 NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
 NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
 PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
-FOREIGN, VOLUME_KIND = "which changes how Kueue counts it", "a volume of a kind that team-a may not use"
-TOO_LONG, FINALIZER = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less", "has a finalizer"
-SECRET_TYPE, PICKER_RIGHTS = "a Secret of a type that teams may not create", "which only the platform may set"
+FOREIGN, FINALIZER = "which changes how Kueue counts it", "has a finalizer"
+TOO_LONG = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less"
+SECRET_TYPE, UNLISTED = "a Secret of a type that teams may not create", "which teams may not set"
+RBAC, EXCEEDED, UNKNOWN, FIXED = "cannot", "exceeded quota", "unknown field", "is queued as it was created"
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
-ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
-RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 
 
 def in_use(team: Credential) -> int:
@@ -231,22 +193,6 @@ def in_use(team: Credential) -> int:
         for pod in team.read("Pod").content["items"]
         if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
     )
-
-
-WITH_OPERATORS: Object = {
-    "queues": {
-        "trainer": "install",
-        "ray": "install",
-        "flavors": [{"name": "gpus"}],
-        "clusterQueues": [{"name": "team-a", "flavors": [{"flavor": "gpus", "quota": QUOTA}]}],
-        "localQueues": [{"name": OWN, "namespace": "team-a", "clusterQueue": "team-a"}],
-        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}, {"name": "top", "value": 90}],
-    },
-    "tenants": [{"name": "team-a", "priorityClasses": ["low", "high"], "podSecurity": "baseline"}],
-    "serving": [],
-    "training": [],
-    "buckets": [],
-}
 
 
 def counted_member(emulator: Emulator) -> Credential:
@@ -264,6 +210,3 @@ def taken(create: Callable[[], Answer]) -> bool:
     answer = create()
     assert answer.status == 201 or "status unknown for quota" in answer.message, answer.message
     return answer.status == 201
-
-
-UNLISTED, FIXED = "which teams may not set", "is queued as it was created"

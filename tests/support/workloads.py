@@ -9,7 +9,7 @@ from typing import Any
 
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.kube.objects import holds
-from tests.support.emulator import Emulator, eventually
+from tests.support.emulator import Emulator
 
 SINGLE, MULTI = "2x2", "4x4"
 
@@ -33,11 +33,11 @@ def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: 
     emulator.run("python", "-c", call, emulator.outputs()["clusterName"], namespace, job, str(succeeded))
 
 
-def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
+def admitted(emulator: Emulator, kind: str, namespace: str = "llm") -> list[dict[str, Any]]:
     """The workloads that Kueue has admitted, of owners of this kind."""
     return [
         workload
-        for workload in emulator.get("workloads", "-n", "llm")
+        for workload in emulator.get("workloads", "-n", namespace)
         if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
     ]
 
@@ -52,22 +52,6 @@ def all_running(emulator: Emulator, namespace: str) -> set[str]:
 def fails(printed: str) -> list[str]:
     """The claims that failed, as the table has them."""
     return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
-
-
-def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
-    """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
-    eventually(
-        lambda: all(
-            ("Ready", "True")
-            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
-            for node in emulator.get("nodes")
-        ),
-        "all nodes are ready",
-    )
-    printed = emulator.make("verify")
-    assert fails(printed) == []
-    assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
-    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
 
 
 AUTOSCALER = "jetstream-hpa-multiple-metrics"

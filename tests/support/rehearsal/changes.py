@@ -1,20 +1,15 @@
-"""Rehearses the changes of two files and prints which of the expected facts each result has.
-
-    emulator/run python -m tests.support.rehearsal.changes [--only NAME…]
+"""Rehearses the changes of two files, and says which of the expected facts each result lacks.
 
 A change of manifests is rehearsed on a snapshot of a cluster that runs its base, one of the program on its example.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import re
 import shutil
-import sys
-import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -373,46 +368,3 @@ def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[
 
 def _matches(pattern: str, found: Iterable[str]) -> bool:
     return any(fact == pattern or fnmatch(fact, pattern) for fact in found)
-
-
-def main(arguments: list[str]) -> int:
-    """Rehearses the changes and prints, for each, its headline and what is wrong. Returns 1 if anything is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of changes. Default: all")
-    options = parser.parse_args(arguments)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    picked = [change for change in (*changes(), *changes(FURTHER)) if not options.only or change.name in options.only]
-    by_base: dict[str, list[Change]] = defaultdict(list)
-    for change in picked:
-        by_base["" if change.example else json.dumps(change.base)].append(change)
-    wrong = 0
-    for base, group in by_base.items():
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            if not base:
-                wrong += _all_right(group, folder, None)
-                continue
-            with running(json.loads(base), folder) as snapshot:
-                wrong += _all_right(group, folder, snapshot)
-    print(f"\n{len(picked) - wrong} of {len(picked)} rehearsals are right.")
-    return 1 if wrong else 0
-
-
-def _all_right(group: Iterable[Change], folder: Path, snapshot: Path | None) -> int:
-    """Prints the results of a group. Returns how many are wrong."""
-    wrong = 0
-    for change in group:
-        forecast, printed = rehearsed(change, folder, snapshot)
-        problems = list(judged(change, forecast, printed))
-        print(f"\n{'WRONG' if problems else 'right'}  {change.name}")
-        if forecast:
-            print(f"  {sentence(forecast)}")
-            print("".join(f"  . {fact}\n" for fact in facts_of(forecast)), end="")
-        print("".join(f"  ! {problem}\n" for problem in problems), end="")
-        print(text_of(forecast) if forecast and problems else "", end="")
-        wrong += bool(problems)
-    return wrong
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
-from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.settings.model import Queues
 
@@ -61,41 +61,16 @@ class Change:
     changed: Scenario
 
 
-PATHS = {
-    "Namespace": "/api/v1/namespaces",
-    "LimitRange": "/api/v1/namespaces/{}/limitranges",
-    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
-    "Topology": f"/apis/{KUEUE_API}/topologies",
-    "ResourceFlavor": f"/apis/{KUEUE_API}/resourceflavors",
-    "ClusterQueue": f"/apis/{KUEUE_API}/clusterqueues",
-    "LocalQueue": f"/apis/{KUEUE_API}/namespaces/{{}}/localqueues",
-    "Workload": f"/apis/{KUEUE_API}/namespaces/{{}}/workloads",
-    "Cohort": f"/apis/{KUEUE_API}/cohorts",
-    "Job": "/apis/batch/v1/namespaces/{}/jobs",
-    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
-}
-VERSIONS = {
-    "Namespace": "v1",
-    "LimitRange": "v1",
-    "ResourceQuota": "v1",
-    "PriorityClass": "scheduling.k8s.io/v1",
-    "Job": "batch/v1",
-    "Deployment": "apps/v1",
-}
-
-
 def path_of(obj: Object) -> str:
     """The path of the object in the API."""
     metadata = obj["metadata"]
-    return f"{PATHS[obj['kind']].format(metadata.get('namespace'))}/{metadata['name']}"
+    return f"{kinds()[obj['kind']].path(metadata.get('namespace', ''))}/{metadata['name']}"
 
 
 def make(kind: str, name: str, namespace: str | None = None, **content: Any) -> Object:
     """An object of the API."""
     place = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": VERSIONS.get(kind, KUEUE_API), "kind": kind, "metadata": {"name": name, **place}, **content}
+    return {"apiVersion": kinds()[kind].api, "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
 def queue_objects(scenario: Scenario, namespace: str) -> Iterator[Object]:

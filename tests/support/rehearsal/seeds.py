@@ -117,10 +117,19 @@ def _change(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     return change(dice, scenario)
 
 
-def _with_queues(scenario: Scenario, edit: Callable[[list[Section]], None]) -> Scenario:
+def _with(scenario: Scenario, queue: int, **keys: Any) -> Scenario:
+    """The scenario with other keys of a cluster queue. None removes a key."""
     section = copy.deepcopy(dict(scenario.queues))
-    edit(section["clusterQueues"])
+    own = section["clusterQueues"][queue] | keys
+    section["clusterQueues"][queue] = {key: value for key, value in own.items() if value is not None}
     return replace(scenario, queues=section)
+
+
+def _with_flavor(scenario: Scenario, queue: int, flavor: int, **keys: Any) -> Scenario:
+    """The scenario with other keys of a flavor of a cluster queue. None removes a key."""
+    flavors = copy.deepcopy(scenario.queues["clusterQueues"][queue]["flavors"])
+    flavors[flavor] = {key: value for key, value in {**flavors[flavor], **keys}.items() if value is not None}
+    return _with(scenario, queue, flavors=flavors)
 
 
 def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
@@ -132,16 +141,11 @@ def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
 
 def _change_quota(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     (queue, flavor), quota = _pick(dice, scenario), dice.randint(0, 8)
-
-    def edit(queues: list[Section]) -> None:
-        own = queues[queue]["flavors"][flavor]
-        own["quota"] = {GPUS: quota}
-        if "lendingLimit" in own:  # Kueue refuses to lend more than the quota
-            own["lendingLimit"] = {GPUS: min(quota, own["lendingLimit"][GPUS])}
-
-    return _with_queues(
-        scenario, edit
-    ), f"{_name(scenario, queue)}: quota {_old(scenario, queue, flavor)} becomes {quota}"
+    lent = scenario.queues["clusterQueues"][queue]["flavors"][flavor].get("lendingLimit")
+    # Kueue refuses to lend more than the quota.
+    limit = {"lendingLimit": {GPUS: min(quota, lent[GPUS])}} if lent else {}
+    changed = _with_flavor(scenario, queue, flavor, quota={GPUS: quota}, **limit)
+    return changed, f"{_name(scenario, queue)}: quota {_old(scenario, queue, flavor)} becomes {quota}"
 
 
 def _change_limit(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
@@ -151,35 +155,23 @@ def _change_limit(dice: random.Random, scenario: Scenario) -> tuple[Scenario, st
         return _change_quota(dice, scenario)
     most = 4 if kind == "borrowingLimit" else own["flavors"][flavor]["quota"][GPUS]
     limit = dice.choice((None, *range(most + 1)))
-
-    def edit(queues: list[Section]) -> None:
-        queues[queue]["flavors"][flavor].pop(kind, None)
-        if limit is not None:
-            queues[queue]["flavors"][flavor][kind] = {GPUS: limit}
-
-    return _with_queues(scenario, edit), f"{own['name']}: {kind} becomes {limit}"
+    changed = _with_flavor(scenario, queue, flavor, **{kind: None if limit is None else {GPUS: limit}})
+    return changed, f"{own['name']}: {kind} becomes {limit}"
 
 
 def _change_preemption(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     queue, _ = _pick(dice, scenario)
     key, values = dice.choice((("withinClusterQueue", WITHIN), ("reclaimWithinCohort", RECLAIM)))
     value = dice.choice(values)
-
-    def edit(queues: list[Section]) -> None:
-        queues[queue]["preemption"] = {**queues[queue]["preemption"], key: value}
-
-    return _with_queues(scenario, edit), f"{_name(scenario, queue)}: {key} becomes {value}"
+    preemption = {**scenario.queues["clusterQueues"][queue]["preemption"], key: value}
+    return _with(scenario, queue, preemption=preemption), f"{_name(scenario, queue)}: {key} becomes {value}"
 
 
 def _change_strategy(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     queue, _ = _pick(dice, scenario)
     strict = scenario.queues["clusterQueues"][queue].get("queueingStrategy") == "StrictFIFO"
     strategy = "BestEffortFIFO" if strict else "StrictFIFO"
-
-    def edit(queues: list[Section]) -> None:
-        queues[queue]["queueingStrategy"] = strategy
-
-    return _with_queues(scenario, edit), f"{_name(scenario, queue)} becomes {strategy}"
+    return _with(scenario, queue, queueingStrategy=strategy), f"{_name(scenario, queue)} becomes {strategy}"
 
 
 def _change_priority(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
@@ -195,27 +187,17 @@ def _change_priority(dice: random.Random, scenario: Scenario) -> tuple[Scenario,
 
 def _swap_flavors(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     queue, _ = _pick(dice, scenario)
-
-    def edit(queues: list[Section]) -> None:
-        queues[queue]["flavors"].reverse()
-
-    return _with_queues(scenario, edit), f"{_name(scenario, queue)}: the flavors change their order"
+    flavors = scenario.queues["clusterQueues"][queue]["flavors"][::-1]
+    return _with(scenario, queue, flavors=flavors), f"{_name(scenario, queue)}: the flavors change their order"
 
 
 def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     """A queue leaves its cohort, or joins it."""
     queue, _ = _pick(dice, scenario)
-
-    def edit(queues: list[Section]) -> None:
-        if queues[queue].pop("cohort", None) is None:
-            queues[queue]["cohort"] = "c"
-        for flavor in queues[queue]["flavors"]:
-            for limit in ("borrowingLimit", "lendingLimit"):
-                flavor.pop(limit, None)
-
-    changed = _with_queues(scenario, edit)
-    verb = "joins" if "cohort" in changed.queues["clusterQueues"][queue] else "leaves"
-    return changed, f"{_name(scenario, queue)} {verb} the cohort"
+    own = scenario.queues["clusterQueues"][queue]
+    flavors = [{key: flavor[key] for key in ("flavor", "quota")} for flavor in own["flavors"]]
+    changed = _with(scenario, queue, cohort=None if "cohort" in own else "c", flavors=flavors)
+    return changed, f"{_name(scenario, queue)} {'leaves' if 'cohort' in own else 'joins'} the cohort"
 
 
 def _add_run(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:

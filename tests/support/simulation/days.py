@@ -16,6 +16,7 @@ from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from tests.support.simulation.theory import run as submission
+from tests.support.simulation.training import pod_set, status
 
 Object = dict[str, Any]
 DAY = 86_400.0
@@ -93,25 +94,17 @@ def workload(run: Run, second: float) -> Object:
         return (NOW + timedelta(seconds=time - second)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     spans = [span for span in run.admitted if span[0] <= second]
-    status: Object = {"conditions": []}
+    began = ended = None
     if spans and (spans[-1][1] is None or spans[-1][1] > second or (run.ended and spans[-1] == run.admitted[-1])):
         began, end = spans[-1]
-        times = {"QuotaReserved": began, "Admitted": began}
-        if end is not None and end <= second:
-            times["Finished"] = end
-        status["conditions"] = [
-            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(time)}
-            for kind, time in times.items()
-        ]
-        used = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(run.row.pods)}}
-        held = {"clusterQueue": run.cluster_queue, "podSetAssignments": [{**used, "count": run.row.pods}]}
-        status["admission"] = held
-    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
-    pods = {"name": "main", "count": run.row.pods, "template": {"spec": {"containers": [container]}}}
+        ended = end if end is not None and end <= second else None
+    pods = run.row.pods
     namespace, _, queue = run.row.queue.partition("/")
-    spec = {"queueName": queue, "priority": 10 if run.row.priority else 0, "podSets": [pods]}
     metadata = {"name": f"run-{run.number}", "namespace": namespace, "creationTimestamp": at(run.row.time)}
-    return {"metadata": metadata, "spec": spec, "status": status}
+    spec = {"queueName": queue, "priority": 10 if run.row.priority else 0, "podSets": [pod_set(pods)]}
+    times = {"QuotaReserved": began, "Admitted": began, "Finished": ended}
+    stated = {kind: at(time) for kind, time in times.items() if time is not None}
+    return {"metadata": metadata, "spec": spec, "status": status(stated, run.cluster_queue, pods)}
 
 
 def snapshot(asked: Mapping[int, tuple[Run, Iterable[Run]]]) -> tuple[Snapshot, list[tuple[str, Object]]]:

@@ -34,21 +34,28 @@ def workload(
         return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     times = {"QuotaReserved": started, "Admitted": started, "Finished": ended}
-    status: Object = {
-        "conditions": [
-            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(seconds)}
-            for kind, seconds in times.items()
-            if seconds is not None
-        ]
-    }
-    if started is not None:
-        assignment = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(pods)}}
-        status["admission"] = {"clusterQueue": "training", "podSetAssignments": [{**assignment, "count": pods}]}
-    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
-    sets = [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}]
+    stated = {kind: at(seconds) for kind, seconds in times.items() if seconds is not None}
     metadata = {"name": name, "namespace": "team", "creationTimestamp": at(created)}
-    spec = {"queueName": "gpus", "priority": 0, "podSets": sets}
-    return {"apiVersion": KUEUE_API, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
+    spec = {"queueName": "gpus", "priority": 0, "podSets": [pod_set(pods)]}
+    parts = {"metadata": metadata, "spec": spec, "status": status(stated, "training", pods)}
+    return {"apiVersion": KUEUE_API, "kind": "Workload", **parts}
+
+
+def pod_set(pods: int) -> Object:
+    """Pods with one GPU each."""
+    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
+    return {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
+
+
+def status(times: Mapping[str, str], queue: str, pods: int) -> Object:
+    """The status of a Workload by the times of its conditions."""
+    conditions = [
+        {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": time} for kind, time in times.items()
+    ]
+    if "Admitted" not in times:
+        return {"conditions": conditions}
+    used = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(pods)}, "count": pods}
+    return {"conditions": conditions, "admission": {"clusterQueue": queue, "podSetAssignments": [used]}}
 
 
 def state(*workloads: Object, stop: str = "None", owners: Mapping[str, list[Object]] | None = None) -> Snapshot:

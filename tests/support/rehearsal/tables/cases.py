@@ -18,7 +18,6 @@ from tests.support.rehearsal.fates import conditions
 from tests.support.rehearsal.tables import topology
 from tests.support.rehearsal.tables.configuration import Configuration, configuration
 from tests.support.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
-from tests.support.rehearsal.tables.refusals import is_refused_queue, is_refused_workload
 from tests.support.rehearsal.tables.source import Table, tables
 
 Object = dict[str, Any]
@@ -132,6 +131,30 @@ def _plain(name: str) -> str:
 def key_of(workload: Object) -> str:
     """Namespace and name of a workload in a table, as `workload.Key` in Kueue writes them."""
     return f"{workload['metadata'].get('namespace', '')}/{workload['metadata']['name']}"
+
+
+def is_refused_workload(workload: Mapping[str, Any]) -> bool:
+    """Whether Kueue's API refuses a workload of a table, whose test has no API: pkg/webhooks/workload_webhook.go.
+
+    Several pod sets have a minimum, or one has a slice with its level or its size alone.
+    """
+    pod_sets = workload["spec"]["podSets"]
+    asked = [pod_set.get("topologyRequest") or {} for pod_set in pod_sets]
+    half = any(("podSetSliceRequiredTopology" in item) != ("podSetSliceSize" in item) for item in asked)
+    return half or sum("minCount" in pod_set for pod_set in pod_sets) > 1
+
+
+def is_refused_queue(queue: Mapping[str, Any]) -> bool:
+    """Whether Kueue's API refuses a cluster queue: pkg/webhooks/clusterqueue_webhook.go, and its CRD.
+
+    It borrows by preemption but never reclaims, or a resource is in two groups.
+    """
+    stated = queue["spec"].get("preemption") or {}
+    borrows = (stated.get("borrowWithinCohort") or {}).get("policy", "Never") != "Never"
+    groups = queue["spec"].get("resourceGroups") or ()
+    resources = [resource for group in groups for resource in group.get("coveredResources") or ()]
+    repeated = len(set(resources)) < len(resources)
+    return repeated or bool(borrows and stated.get("reclaimWithinCohort", "Never") == "Never")
 
 
 class _Reader:

@@ -11,9 +11,8 @@ from gke_ai.forecast.rehearse.manifests import Manifest
 from gke_ai.forecast.when.answer import Answer
 from gke_ai.kube.objects import holds
 from tests.support.rehearsal.tables.agreement import exceptions
-from tests.support.rehearsal.tables.cases import TableCase, cases
+from tests.support.rehearsal.tables.cases import TableCase, cases, is_refused_workload
 from tests.support.rehearsal.tables.decisions import Decision
-from tests.support.rehearsal.tables.refusals import is_refused_workload
 
 Object = dict[str, Any]
 
