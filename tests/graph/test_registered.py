@@ -70,7 +70,7 @@ def recorded(row: dict[str, Any], bases: dict[str, Any], build: Callable[..., Re
     return shared_record({PREFIX + key: value for key, value in values.items()}, row.get("preview", False))
 
 
-@pytest.mark.parametrize(("bases", "row"), rows())
+@pytest.mark.parametrize(("bases", "row"), list(rows()))
 def test_registered(bases: dict[str, Any], row: dict[str, Any], build: Callable[..., Record]) -> None:
     record = recorded(row, bases, build)
     for kind in row.get("none", ()):
