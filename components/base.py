@@ -16,15 +16,48 @@ T = TypeVar("T")
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 
 
+# What Pulumi applies to the resource alone that has the option, and not to the children of a component.
+# https://www.pulumi.com/docs/iac/concepts/resources/options/
+OF_ONE_RESOURCE = (
+    *("additional_secret_outputs", "custom_timeouts", "delete_before_replace", "hide_diffs", "ignore_changes"),
+    *("import_", "replace_on_changes", "replace_with", "replacement_trigger"),
+)
+
+
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.
 
     The arguments are not inputs of the component resource: Pulumi would register it, and create its children, only
     once all of them are known.
+
+    Its children inherit `protect`, `retain_on_delete`, `deleted_with`, providers, transforms and aliases from its
+    options, as Pulumi documents. What Pulumi applies to one resource alone, such as `ignore_changes`, goes to the
+    child that the component is about: the cluster, the pool, the Deployment, the Job.
+
+    Refused: RunError for such an option of a component without such a child.
     """
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        stated = {option: getattr(opts, option, None) for option in OF_ONE_RESOURCE}
+        self._of_main_child = {option: value for option, value in stated.items() if value is not None}
+        self._has_main_child = False
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
+
+    def main_child(self, **options: Any) -> pulumi.ResourceOptions:
+        """Options of the child that the component is about: these, and the caller's that are for one resource alone."""
+        self._has_main_child = True
+        return pulumi.ResourceOptions.merge(
+            pulumi.ResourceOptions(parent=self, **options), pulumi.ResourceOptions(**self._of_main_child)
+        )
+
+    def register_outputs(self, outputs: pulumi.Inputs) -> None:
+        """Report the outputs to Pulumi, once all children are registered."""
+        if self._of_main_child and not self._has_main_child:
+            raise pulumi.RunError(
+                f"{type(self).__name__} {self._name}: opts has {', '.join(self._of_main_child)}, which no child "
+                f"would take. Use transforms, which reach every child"
+            )
+        super().register_outputs(outputs)
 
 
 def section_of(component: type[Component]) -> type[Section] | None:

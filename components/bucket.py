@@ -64,10 +64,10 @@ class ModelBucket(Component):
             if args.delete_after_days
             else None,
             force_destroy=deletes,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                protect=args.protect,
-                retain_on_delete=not deletes,
+            opts=self.main_child(
+                # False would go before what the component's own options say.
+                protect=args.protect or None,
+                retain_on_delete=None if deletes else True,
                 import_=args.name if args.adopt else None,  # no effect once the bucket is in the state
             ),
         )

@@ -300,10 +300,9 @@ class GkeCluster(Component):
             monitoring_config=None if autopilot else cluster_fields.monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.
             gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            opts=self.main_child(
                 # deletion_protection acts only once everything in the cluster is deleted. This acts before.
-                protect=cluster.protect,
+                protect=cluster.protect or None,
                 # Its name is taken until it is deleted.
                 delete_before_replace=True,
                 ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,

@@ -62,7 +62,11 @@ class ClusterNetwork(Component):
         # Its name is taken until it is deleted.
         named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         network = gcp.compute.Network(
-            network_name, name=network_name, project=project, auto_create_subnetworks=False, opts=named
+            network_name,
+            name=network_name,
+            project=project,
+            auto_create_subnetworks=False,
+            opts=self.main_child(delete_before_replace=True),
         )
         subnetwork = gcp.compute.Subnetwork(
             network_name,

@@ -40,11 +40,7 @@ class NodeAccount(Component):
         """
         super().__init__(name, opts)
         account = gcp.serviceaccount.Account(
-            account_id,
-            account_id=account_id,
-            project=project,
-            display_name="Nodes of GKE",
-            opts=pulumi.ResourceOptions(parent=self),
+            account_id, account_id=account_id, project=project, display_name="Nodes of GKE", opts=self.main_child()
         )
         for role in [NODE_ROLE, *([REGISTRY_ROLE] if registry_reader else [])]:
             gcp.projects.IAMMember(

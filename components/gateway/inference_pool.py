@@ -121,7 +121,8 @@ class InferencePool(Component):
         picker = picker_name(pool)
         inside = pulumi.ResourceOptions(parent=self)
         # GKE serves the kinds some minutes after the Gateway API is turned on.
-        served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"pool {name}"))
+        late = kueue_hook(f"pool {name}")
+        served = pulumi.ResourceOptions(parent=self, hooks=late)
 
         access = permissions(namespace, picker, PICKER_RULES, inside)
         config = k8s.core.v1.ConfigMap(
@@ -154,7 +155,8 @@ class InferencePool(Component):
             "targetPorts": [{"number": port}],
             "endpointPickerRef": {"name": picker, "port": {"number": PICKER_PORT}},
         }
-        inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, served, namespace=namespace)
+        main = self.main_child(hooks=late)
+        inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, main, namespace=namespace)
         target = {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool}
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool]))
         for kind, default in (

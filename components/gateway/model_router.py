@@ -75,7 +75,7 @@ class ModelRouter(Component):
                 "selector": {"match_labels": {"app": router}},
                 "template": {"metadata": {"labels": {"app": router}}, "spec": router_pod(router)},
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=access, hooks=kueue_hook(f"router {name}")),
+            opts=self.main_child(depends_on=access, hooks=kueue_hook(f"router {name}")),
         )
         k8s.policy.v1.PodDisruptionBudget(
             f"{namespace}/{router}",

@@ -99,12 +99,11 @@ class NodePoolComponent(Component):
             queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
             management={"auto_repair": spec.repaired, "auto_upgrade": True},
             upgrade_settings=upgrades(spec),
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            opts=self.main_child(
                 # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
                 # dependencies, such as an account that the stack no longer has.
                 depends_on=opts.depends_on if opts else None,
-                protect=spec.protect,
+                protect=spec.protect or None,
                 # The name is taken until the pool is deleted. Undecided, the provider creates first only under another.
                 delete_before_replace=None if spec.drains_old_nodes else True,
                 ignore_changes=owned_by_others(spec.grows),

@@ -63,7 +63,7 @@ class NvlinkDriver(Component):
             version=VERSION,
             skip_await=True,  # nodes of A4X may come much later
             values=VALUES,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[quota]),
+            opts=self.main_child(depends_on=[quota]),
         )
         if bare_metal:
             agent(pulumi.ResourceOptions(parent=self, depends_on=[quota]))

@@ -158,7 +158,8 @@ class KueueStack(Component):
             # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
             before = [*self._aggregated_roles(), *controllers]
             hooks = wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
-            release = helm_release(self, RELEASE, NAMESPACE, KUEUE_CHART, version, values, before, hooks=hooks)
+            chart = KUEUE_CHART, version, values
+            release = helm_release(self, RELEASE, NAMESPACE, *chart, before, hooks=hooks, main_child=True)
             ready: list[pulumi.Resource] = [release]
             self.version = release.version.apply(lambda installed: installed or version)
         else:

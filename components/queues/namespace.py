@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -15,14 +16,13 @@ from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET
 from gke_ai.components.base import Component, custom_object, look_up
 from gke_ai.components.support.identity import after_workload_pool, project_number
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
-# Pods of the namespace have up to ten minutes to end, those of a tenant by its policy.
-DELETION = pulumi.CustomTimeouts(delete="15m")
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,15 @@ class WorkloadNamespace(Component):
             raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
         created: list[pulumi.CustomResource] = []
+        self._namespace = namespace
+        self._owner: pulumi.Input[Mapping[str, Any]] | None = None
         if namespace != DEFAULT_NAMESPACE and not existing:
-            child = pulumi.ResourceOptions(parent=self, custom_timeouts=DELETION)
+            child = self.main_child(custom_timeouts=DELETION)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
             if labels:
                 metadata["labels"] = labels
             created.append(k8s.core.v1.Namespace(namespace, metadata=metadata, opts=child))
+            self._owner = {}
         inside = pulumi.ResourceOptions(parent=self, depends_on=created)
         keys_of = {
             secret.name: sorted({other.key for other in token_secrets if other.name == secret.name})
@@ -161,6 +164,12 @@ class WorkloadNamespace(Component):
 
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)
         self.register_outputs({"namespaceName": self.namespace_name})
+
+    def run_owner(self) -> pulumi.Input[Mapping[str, Any]]:
+        """The owner reference of runs, for the end of the stack. Empty if the component deletes the namespace."""
+        if self._owner is None:
+            self._owner = create_owner(self._namespace, name_of_owner(), self)
+        return self._owner
 
     def _sync_token(
         self,

@@ -1,6 +1,7 @@
 """A training run of any image on GPUs: a JobSet under Kueue."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pulumi
 
@@ -60,6 +61,7 @@ class TrainingJob(RunComponent):
         gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
+        owner: pulumi.Input[Mapping[str, Any]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -72,8 +74,10 @@ class TrainingJob(RunComponent):
             gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+            owner: Owner reference of the object that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
+                Default: an object of this component.
         """
-        super().__init__(name, opts)
+        super().__init__(name, args, opts, owner)
         run, jobset = args, args.object_name
         created = options(run, name, self, [], kubeconfig, last_in_queue)
         if kubeconfig is not None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai.components.base import Component
+
 VIEWER, WORKLOAD_USER = "roles/monitoring.viewer", "roles/iam.workloadIdentityUser"
 HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
     "kind": "ServiceAccount",
@@ -18,7 +20,7 @@ HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
 class AdapterParts:
     """Creates the resources that both metrics adapters share, as children of the component `parent`."""
 
-    parent: pulumi.Resource
+    parent: Component
     hooks: pulumi.ResourceHookBinding
     project: str
     cluster: str
@@ -27,6 +29,10 @@ class AdapterParts:
     def inside(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
         """Options of a child that waits for `after`."""
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after), hooks=self.hooks)
+
+    def main_child(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
+        """Options of the adapter's Deployment."""
+        return self.parent.main_child(depends_on=list(after), hooks=self.hooks)
 
     def reader_of_external_metrics(self, role: str, binding: str) -> list[pulumi.Resource]:
         """Let the HPA controller read external metrics."""

@@ -96,8 +96,7 @@ class ModelDownload(Component):
             f"{namespace}/{download.name}",
             metadata={"name": download.name, "namespace": namespace, "annotations": SKIP_AWAIT},
             spec=spec,
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            opts=self.main_child(
                 depends_on=[config_map],
                 ignore_changes=SAME_RUN,  # a later release that writes the spec differently repeats nothing
                 delete_before_replace=False,

@@ -112,7 +112,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
                 "spec": pod,
             },
         },
-        opts=parts.inside(account, rules, *permissions),
+        opts=parts.main_child(account, rules, *permissions),
     )
     service = k8s.core.v1.Service(
         PROMETHEUS_NAME,

@@ -41,7 +41,7 @@ class ModelServer(Component, Generic[S_co]):
     rollout is possible; with one replica it is an outage.
 
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
-    Deployment omits its replicas, and the autoscaler owns them.
+    Deployment begins with its `replicas`, and the autoscaler owns them from then on: turning it on or off changes none.
 
     A change of the engine updates the Deployment and the Service in place, because the components of all engines are
     aliases of each other. So the servers of a program need different names.
@@ -77,7 +77,7 @@ class ModelServer(Component, Generic[S_co]):
         Args:
             node_selector: Labels of the nodes to run on.
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
-            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            autoscaled: An autoscaler sets the number of replicas, so updates leave it.
             api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
         super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
@@ -93,6 +93,7 @@ class ModelServer(Component, Generic[S_co]):
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
+            "replicas": server.replicas,
             "selector": {"match_labels": selector},
             "strategy": {
                 "type": "RollingUpdate",
@@ -106,19 +107,21 @@ class ModelServer(Component, Generic[S_co]):
                 "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
-        if not autoscaled:
-            spec["replicas"] = server.replicas
         deployment = k8s.apps.v1.Deployment(
             f"{namespace}/{server.name}",
             metadata={
                 "name": server.name,
                 "namespace": namespace,
                 "labels": {**selector, **workload.queue_label(server)},
-                "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **FORCE},
+                "annotations": {**SKIP_AWAIT, **FORCE},
             },
             spec=spec,
-            # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}")),
+            opts=self.main_child(
+                # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
+                ignore_changes=["spec.replicas"] if autoscaled else None,
+                # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
+                hooks=kueue_hook(f"server {name}"),
+            ),
         )
         k8s.core.v1.Service(
             f"{namespace}/{service}",

@@ -95,7 +95,7 @@ class ServerAutoscaling(Component):
                     },
                 },
             },
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self.main_child(),
         )
         self.autoscaler_name = resource.metadata.name.apply(lambda name: name or spec.name)
         self.register_outputs({"autoscalerName": self.autoscaler_name})

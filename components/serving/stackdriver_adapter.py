@@ -59,7 +59,7 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
             "selector": {"match_labels": selector},
             "template": {"metadata": {"labels": {**selector, **in_system}}, "spec": pod},
         },
-        opts=parts.inside(account, *permissions),
+        opts=parts.main_child(account, *permissions),
     )
     service = k8s.core.v1.Service(
         STACKDRIVER_NAME,

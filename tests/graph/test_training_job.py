@@ -250,8 +250,8 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
     built = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
-    configmap, jobset = built.one("ConfigMap"), built.one("JobSet")
-    assert configmap.object_name == jobset.object_name
+    jobset = built.one("JobSet")
+    configmap = built.one("ConfigMap", jobset.object_name)
     assert jobset.urn in configmap.dependencies
     assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
     nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])

@@ -55,6 +55,11 @@ class Registration:
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Any = None
     aliases: tuple[str, ...] = ()
+    timeouts: str | None = None
+    secret_outputs: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    """Options with a value that goes before an inherited one."""
 
     @property
     def object_name(self) -> str:
@@ -126,8 +131,17 @@ class Monitor(mocks.MockMonitor):
                 replace_on_changes=tuple(request.replaceOnChanges),
                 replacement_trigger=trigger(request),
                 aliases=tuple(alias.spec.type for alias in request.aliases),
+                timeouts=request.customTimeouts.create or None,
+                secret_outputs=tuple(request.additionalSecretOutputs),
+                hidden=tuple(request.hideDiffs),
+                overrides=tuple(option for option in ("protect", "retainOnDelete") if is_false(option, request)),
             )
         return response
+
+
+def is_false(option: str, request: Any) -> bool:
+    """Whether an option is stated and false."""
+    return bool(request.HasField(option)) and not getattr(request, option)
 
 
 def trigger(request: Any) -> Any:
@@ -158,6 +172,8 @@ class Cloud(mocks.Mocks):
             state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
         if args.typ == "gcp:container/cluster:Cluster":
             state |= self.kept
+        if args.typ == "kubernetes:core/v1:ConfigMap" and not self.preview:
+            state["metadata"] = {**state["metadata"], "uid": f"uid of {args.name}"}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":
@@ -249,7 +265,9 @@ INPUTS: dict[type[Component], ComponentInputs] = {}
 """Each has a model that checks the inputs, whose creation takes as long as a construction."""
 
 
-def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
+def construct(
+    component: type[Component], name: str, flat: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None
+) -> Component:
     """Creates a component from flat inputs, as the package does for programs in other languages.
 
     The inputs and their keys may be in snake_case.
@@ -257,7 +275,7 @@ def construct(component: type[Component], name: str, flat: Mapping[str, Any]) ->
     inputs = INPUTS.setdefault(component, ComponentInputs(component))
     section, keywords = inputs.arguments(in_camel_case(flat))
     arguments: list[Any] = [name] if section is None else [name, section]
-    return component(*arguments, **keywords)
+    return component(*arguments, opts, **keywords)
 
 
 def in_camel_case(value: Any) -> Any:
