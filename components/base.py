@@ -43,7 +43,15 @@ class Component(pulumi.ComponentResource):
         self._has_main_child = False
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
 
-    def main_child(self, **options: Any) -> pulumi.ResourceOptions:
+    def child(self, part: str, **options: Any) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of a child."""
+        return named(part, pulumi.ResourceOptions(parent=self, **options))
+
+    def main_child(self, part: str, **options: Any) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of the child that the component is about."""
+        return named(part, self.main_options(**options))
+
+    def main_options(self, **options: Any) -> pulumi.ResourceOptions:
         """Options of the child that the component is about: these, and the caller's that are for one resource alone."""
         self._has_main_child = True
         return pulumi.ResourceOptions.merge(
@@ -58,6 +66,23 @@ class Component(pulumi.ComponentResource):
                 f"would take. Use transforms, which reach every child"
             )
         super().register_outputs(outputs)
+
+
+def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.ResourceOptions]:
+    """The name of a child, which begins with that of its component, and its options.
+
+    So a program can have two of each component. In states of earlier releases, a child is called as its part.
+    """
+    component = opts.parent
+    assert isinstance(component, Component)
+    own = component._name
+    if part == own or part.startswith(f"{own}/"):
+        return part, opts
+    # A namespace stands once in the name of an object.
+    namespace, _, rest = part.partition("/")
+    inside = rest if rest and own.startswith(f"{namespace}/") else part
+    name = own if rest == own else f"{own}/{inside}"
+    return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part)]))
 
 
 def section_of(component: type[Component]) -> type[Section] | None:
@@ -87,8 +112,20 @@ def custom_object(
     if namespace:
         metadata["namespace"] = namespace
     resource = f"{namespace}/{name}{suffix}" if namespace else f"{name}{suffix}"
+    return custom_resource(named(resource, opts), api_version, kind, metadata, spec=spec)
+
+
+def custom_resource(
+    child: tuple[str, pulumi.ResourceOptions],
+    api_version: str,
+    kind: str,
+    metadata: "k8s.meta.v1.ObjectMetaArgsDict",
+    **content: Any,
+) -> "k8s.apiextensions.CustomResource":
+    """A child of a kind without a class in the SDK."""
+    name, opts = child
     return k8s.apiextensions.CustomResource(
-        resource, api_version=api_version, kind=kind, metadata=metadata, spec=spec, opts=opts
+        name, api_version=api_version, kind=kind, metadata=metadata, opts=opts, **content
     )
 
 

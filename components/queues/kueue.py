@@ -11,7 +11,7 @@ from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, custom_resource
 from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
@@ -123,16 +123,15 @@ class KueueStack(Component):
         super().__init__(name, opts)
         for priority in priority_classes:
             k8s.scheduling.v1.PriorityClass(
-                priority.name,
+                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
+                *self.child(
+                    priority.name, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
+                ),
                 metadata={"name": priority.name},
                 value=priority.value,
                 preemption_policy=priority.preemption,
                 global_default=priority.global_default,
                 description=priority.description,
-                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
-                opts=pulumi.ResourceOptions(
-                    parent=self, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
-                ),
             )
 
         jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
@@ -175,16 +174,13 @@ class KueueStack(Component):
         fixed = pulumi.ResourceHook(f"flavors of {name}: same nodes", refuse_other_nodes, always)
         flavor_hook = pulumi.ResourceHookBinding.merge(hook, pulumi.ResourceHookBinding(before_update=[fixed]))
         resource_flavors = {
-            flavor.name: k8s.apiextensions.CustomResource(
-                flavor.name,
+            flavor.name: custom_resource(
+                # Kueue keeps a topology while a flavor names it.
+                self.child(flavor.name, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=flavor_hook),
                 api_version=KUEUE_API,
                 kind="ResourceFlavor",
                 metadata={"name": flavor.name},
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
-                # Kueue keeps a topology while a flavor names it.
-                opts=pulumi.ResourceOptions(
-                    parent=self, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=flavor_hook
-                ),
             )
             for flavor in flavors
         }
@@ -202,7 +198,7 @@ class KueueStack(Component):
         """The chart's aggregated roles, marked as owned by the Helm release."""
         return [
             k8s.rbac.v1.ClusterRole(
-                f"{RELEASE}-{role}-role",
+                *self.child(f"{RELEASE}-{role}-role"),
                 metadata={
                     "name": f"{RELEASE}-{role}-role",
                     "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -211,7 +207,6 @@ class KueueStack(Component):
                 aggregation_rule={
                     "cluster_role_selectors": [{"match_labels": {f"rbac.kueue.x-k8s.io/{role}": "true"}}]
                 },
-                opts=pulumi.ResourceOptions(parent=self),
             )
             for role in AGGREGATED_ROLES
         ]

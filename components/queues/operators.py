@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.kueue import operators
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_resource, named
 from gke_ai.components.support.retry import kueue_hook
 
 TRAINER_VALUES: dict[str, Any] = {
@@ -35,14 +35,13 @@ KUBERAY_VALUES: dict[str, Any] = {
 def install_trainer(name: str, parent: Component, jobset: list[pulumi.Resource]) -> pulumi.Resource:
     """Kubeflow Trainer with a runtime for PyTorch. Returns the release."""
     release = _install(operators.TRAINER, TRAINER_VALUES, parent, jobset)
-    k8s.apiextensions.CustomResource(
-        operators.TORCH_RUNTIME,
+    custom_resource(
+        # Helm creates it before the webhook that checks it answers, so it is no part of the release.
+        parent.child(operators.TORCH_RUNTIME, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
         api_version=operators.TRAINER.api,
         kind=operators.RUNTIME_KIND,
         metadata={"name": operators.TORCH_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         spec=torch_runtime(),
-        # Helm creates it before the webhook that checks it answers, so it is no part of the release.
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
     )
     return release
 
@@ -90,14 +89,14 @@ def helm_release(
     With `main_child`, it takes the options of its component that no child inherits.
     """
     # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
-    created = k8s.core.v1.Namespace(namespace, metadata={"name": namespace}, opts=pulumi.ResourceOptions(parent=parent))
+    created = k8s.core.v1.Namespace(*parent.child(namespace), metadata={"name": namespace})
     before = [created, *after]
     if main_child:
-        opts = parent.main_child(depends_on=before, hooks=hooks)
+        opts = parent.main_options(depends_on=before, hooks=hooks)
     else:
         opts = pulumi.ResourceOptions(parent=parent, depends_on=before, hooks=hooks)
     return k8s.helm.v3.Release(
-        release,
+        *named(release, opts),
         name=release,
         namespace=namespace,
         chart=chart,
@@ -105,5 +104,4 @@ def helm_release(
         version=version,
         skip_await=True,
         values=values,
-        opts=opts,
     )

@@ -8,11 +8,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_resource, named
 from gke_ai.components.support.cluster_client import connection, in_thread, workload_of
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
-from gke_ai.components.support.run_owner import create_owner
+from gke_ai.components.support.run_owner import create_owner, owned_by
 from gke_ai.manifests.job import Object, headless_service, service_of
 from gke_ai.settings.model import FineTune, Run, TpuBatch
 
@@ -45,13 +45,13 @@ class RunComponent(Component):
     job_name: pulumi.Output[str]
 
     def __init__(
-        self, name: str, run: Run, opts: pulumi.ResourceOptions | None, owner: pulumi.Input[Mapping[str, Any]] | None
+        self, name: str, run: Run, opts: pulumi.ResourceOptions | None, owner: pulumi.Input[Mapping[str, str]] | None
     ) -> None:
         """Create the owner of the run, if it gets none. An empty one stands for its namespace."""
         super().__init__(name, opts)
         if owner is None:
             owner = create_owner(run.namespace, f"{run.name}-owner", self)
-        self._owned = {"ownerReferences": [owner]} if owner != {} else {}
+        self._owned = owned_by(owner)
 
     def create_service(self, run: FineTune | TpuBatch) -> pulumi.Resource:
         """The headless Service of a Job. A replaced run keeps its own."""
@@ -59,10 +59,9 @@ class RunComponent(Component):
         name = service["metadata"]["name"]
         metadata: Any = {**service["metadata"], **self._owned}
         return k8s.core.v1.Service(
-            f"{run.namespace}/{name}",
+            *self.child(f"{run.namespace}/{name}", retain_on_delete=True, hooks=explained(run, f"service {name}")),
             metadata=metadata,
             spec=service["spec"],
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True, hooks=explained(run, f"service {name}")),
         )
 
     def create_job(self, job: Object, opts: pulumi.ResourceOptions) -> None:
@@ -70,7 +69,7 @@ class RunComponent(Component):
         annotations = {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}
         metadata: Any = {**job["metadata"], "annotations": annotations, **self._owned}
         name = metadata["name"]
-        created = k8s.batch.v1.Job(f"{metadata['namespace']}/{name}", metadata=metadata, spec=job["spec"], opts=opts)
+        created = k8s.batch.v1.Job(*named(f"{metadata['namespace']}/{name}", opts), metadata=metadata, spec=job["spec"])
         self.job_name = created.metadata.name.apply(lambda known: known or name)
         self.register_outputs({"jobName": self.job_name})
 
@@ -79,9 +78,7 @@ class RunComponent(Component):
         metadata: Any = {**manifest["metadata"], **self._owned}
         spec = manifest["spec"]
         name = f"{metadata['namespace']}/{metadata['name']}"
-        jobset = k8s.apiextensions.CustomResource(
-            name, api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec, opts=opts
-        )
+        jobset = custom_resource(named(name, opts), api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec)
         # Read from the resource: known in a preview, and after the JobSet in an update.
         self.job_name = cast(Any, jobset).metadata["name"].apply(str)
         self.register_outputs({"jobName": self.job_name})
@@ -107,7 +104,7 @@ def options(
         order = wait_for_workload(title, run.namespace, kubeconfig, last_in_queue)
         binding = pulumi.ResourceHookBinding.merge(binding, order)
     by_kueue = OWNED_BY_KUEUE[run.object_kind]
-    return parent.main_child(
+    return parent.main_options(
         depends_on=depends_on,
         retain_on_delete=True,
         # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget

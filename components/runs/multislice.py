@@ -1,7 +1,6 @@
 """A training run over several TPU slices: a JobSet with one child Job per slice."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pulumi
 
@@ -52,7 +51,7 @@ class MultisliceJob(RunComponent):
         queued_seconds: int | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
-        owner: pulumi.Input[Mapping[str, Any]] | None = None,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -70,7 +69,7 @@ class MultisliceJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Owner reference of the object that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
+            owner: Name and uid of the ConfigMap that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
                 Default: an object of this component.
         """
         super().__init__(name, args, opts, owner)

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.nodes.shape import RECORDED_NODES
+from gke_ai.components.base import named
 from gke_ai.components.runs.run_client import RunClient
 from gke_ai.components.support.cluster_client import in_thread
 from gke_ai.components.support.polling import Pauses, ProgressLog, poll_until
@@ -24,10 +25,9 @@ def record(
     # In an annotation: Pulumi would replace a ConfigMap whose data change.
     annotations = {RECORDED_NODES: json.dumps(nodes, sort_keys=True)}
     return k8s.core.v1.ConfigMap(
-        f"{namespace}/{jobset}",
+        *named(f"{namespace}/{jobset}", opts),
         metadata={"name": jobset, "namespace": namespace, "annotations": annotations},
         data={"jobset": jobset},
-        opts=opts,
     )
 
 

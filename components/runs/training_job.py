@@ -1,7 +1,6 @@
 """A training run of any image on GPUs: a JobSet under Kueue."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pulumi
 
@@ -61,7 +60,7 @@ class TrainingJob(RunComponent):
         gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
-        owner: pulumi.Input[Mapping[str, Any]] | None = None,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -74,7 +73,7 @@ class TrainingJob(RunComponent):
             gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Owner reference of the object that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
+            owner: Name and uid of the ConfigMap that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
                 Default: an object of this component.
         """
         super().__init__(name, args, opts, owner)

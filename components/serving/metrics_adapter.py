@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_resource
 from gke_ai.components.serving.adapter_parts import AdapterParts
 from gke_ai.components.serving.prometheus_adapter import prometheus_adapter
 from gke_ai.components.serving.stackdriver_adapter import stackdriver_adapter
@@ -74,8 +73,8 @@ class MetricsAdapter(Component):
 def collect_tpu_metrics(parts: AdapterParts) -> None:
     """Collect the metrics of the TPU device plugin."""
     plugin = {"k8s-app": "tpu-device-plugin"}
-    k8s.apiextensions.CustomResource(
-        "tpu-metrics-exporter",
+    custom_resource(
+        parts.inside("tpu-metrics-exporter"),
         api_version=POD_MONITORING_API,
         kind="PodMonitoring",
         metadata={"name": "tpu-metrics-exporter", "namespace": "kube-system", "labels": plugin},
@@ -83,7 +82,6 @@ def collect_tpu_metrics(parts: AdapterParts) -> None:
             "selector": {"matchLabels": plugin},
             "endpoints": [{"port": 2112, "interval": f"{SYSTEM_SCRAPE_SECONDS}s"}],
         },
-        opts=parts.inside(),
     )
 
 

@@ -13,7 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_object, named
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests import workload
@@ -108,7 +108,13 @@ class ModelServer(Component, Generic[S_co]):
             },
         }
         deployment = k8s.apps.v1.Deployment(
-            f"{namespace}/{server.name}",
+            *self.main_child(
+                f"{namespace}/{server.name}",
+                # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
+                ignore_changes=["spec.replicas"] if autoscaled else None,
+                # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
+                hooks=kueue_hook(f"server {name}"),
+            ),
             metadata={
                 "name": server.name,
                 "namespace": namespace,
@@ -116,27 +122,19 @@ class ModelServer(Component, Generic[S_co]):
                 "annotations": {**SKIP_AWAIT, **FORCE},
             },
             spec=spec,
-            opts=self.main_child(
-                # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
-                ignore_changes=["spec.replicas"] if autoscaled else None,
-                # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
-                hooks=kueue_hook(f"server {name}"),
-            ),
         )
         k8s.core.v1.Service(
-            f"{namespace}/{service}",
+            *named(f"{namespace}/{service}", inside),
             # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
             # refresh would record a missing endpoint as an error.
             metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
             spec={"type": "ClusterIP", "selector": selector, "ports": self.service_ports()},
-            opts=inside,
         )
         if server.disruption_budget:
             k8s.policy.v1.PodDisruptionBudget(
-                f"{namespace}/{server.name}",
+                *named(f"{namespace}/{server.name}", inside),
                 metadata={"name": server.name, "namespace": namespace},
                 spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
-                opts=inside,
             )
         if server.pod_monitoring:
             engine = engine_of(server)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pulumi
 
@@ -44,7 +44,7 @@ class OfEveryRun(TypedDict):
     queued_seconds: int | None
     kubeconfig: pulumi.Output[str]
     last_in_queue: bool
-    owner: pulumi.Input[Mapping[str, Any]]
+    owner: pulumi.Input[Mapping[str, str]]
 
 
 class OfGpuRun(OfEveryRun):
@@ -67,7 +67,7 @@ def create_run(
     cluster: GkeCluster,
     opts: pulumi.ResourceOptions,
     last_in_queue: bool,
-    owner: pulumi.Input[Mapping[str, Any]],
+    owner: pulumi.Input[Mapping[str, str]],
 ) -> RunComponent:
     """The component of a run, with the nodes that it runs on."""
     run, place = placed.section, place_of(placed)

@@ -35,7 +35,7 @@ def written(name: str, record: Record) -> dict[str, list[dict[str, Any]]]:
 
 def without_tools(item: Mapping[str, Any]) -> dict[str, Any]:
     """An object without the annotations of tools."""
-    metadata = dict(item["metadata"])
+    metadata = {field: value for field, value in item["metadata"].items() if field != "ownerReferences"}
     kept = {key: text for key, text in metadata.pop("annotations", {}).items() if not key.startswith(OF_TOOLS)}
     return {**item, "metadata": {**metadata, **({"annotations": kept} if kept else {})}}
 

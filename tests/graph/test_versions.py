@@ -31,12 +31,12 @@ def test_the_version_is_the_next_one_of_the_changelog() -> None:
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
     """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
-    values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
+    values: dict[str, Any] = {release.part: release.inputs["values"] for release in releases}
     tags = {
         "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
         "jobset": values["jobset"]["image"]["tag"],
     }
-    return {release.name: (release.inputs["version"], tags[release.name]) for release in releases}
+    return {release.part: (release.inputs["version"], tags[release.part]) for release in releases}
 
 
 def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:

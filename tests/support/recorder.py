@@ -55,6 +55,8 @@ class Registration:
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Any = None
     aliases: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    """Its names in earlier releases."""
     timeouts: str | None = None
     secret_outputs: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -64,7 +66,12 @@ class Registration:
     @property
     def object_name(self) -> str:
         """Name of the Kubernetes object or cloud resource."""
-        return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.name)
+        return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.part)
+
+    @property
+    def part(self) -> str:
+        """What the resource is called in its component, without the name of that."""
+        return next(iter(self.former), self.name)
 
 
 @dataclass
@@ -130,7 +137,8 @@ class Monitor(mocks.MockMonitor):
                 hooked=bool(request.hooks.on_error),
                 replace_on_changes=tuple(request.replaceOnChanges),
                 replacement_trigger=trigger(request),
-                aliases=tuple(alias.spec.type for alias in request.aliases),
+                aliases=tuple(alias.spec.type for alias in request.aliases if alias.spec.type),
+                former=tuple(alias.spec.name for alias in request.aliases if alias.spec.name),
                 timeouts=request.customTimeouts.create or None,
                 secret_outputs=tuple(request.additionalSecretOutputs),
                 hidden=tuple(request.hideDiffs),
@@ -173,7 +181,8 @@ class Cloud(mocks.Mocks):
         if args.typ == "gcp:container/cluster:Cluster":
             state |= self.kept
         if args.typ == "kubernetes:core/v1:ConfigMap" and not self.preview:
-            state["metadata"] = {**state["metadata"], "uid": f"uid of {args.name}"}
+            metadata = state["metadata"]
+            state["metadata"] = {**metadata, "uid": f"uid of {metadata.get('namespace')}/{metadata['name']}"}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":
