@@ -155,7 +155,7 @@ class Tenant(Component):
 
         name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-            *self.child(name_of_policy, hooks=policy_hook(f"policy of {namespace}")),
+            *self.child(name_of_policy, hooks=policy_hook(f"policy of {name}")),
             metadata={"name": name_of_policy},
             spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds, claims),
         )

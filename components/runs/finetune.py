@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import finetune, network
 from gke_ai.settings.model import FineTune
 
@@ -61,6 +61,6 @@ class FinetuneJob(RunComponent):
                 Default: an object of this component.
         """
         super().__init__(name, args, opts, owner)
-        created = options(args, name, self, [self.create_service(args)], kubeconfig, last_in_queue)
+        created = self.created_once(args, [self.create_service(args)], kubeconfig, last_in_queue)
         place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         self.create_job(finetune.job(args, place), created)

@@ -44,6 +44,11 @@ class RunComponent(Component):
 
     job_name: pulumi.Output[str]
 
+    @property
+    def title(self) -> str:
+        """What no other component of the program is called."""
+        return f"{type(self).__name__} {self._name}"
+
     def __init__(
         self, name: str, run: Run, opts: pulumi.ResourceOptions | None, owner: pulumi.Input[Mapping[str, str]] | None
     ) -> None:
@@ -53,13 +58,37 @@ class RunComponent(Component):
             owner = create_owner(run.namespace, f"{run.name}-owner", self)
         self._owned = owned_by(owner)
 
+    def created_once(
+        self, run: Run, depends_on: list[pulumi.Resource], kubeconfig: pulumi.Input[str] | None, last_in_queue: bool
+    ) -> pulumi.ResourceOptions:
+        """Options of the run's Job or JobSet, which is created once and outlives a change of its configuration.
+
+        With a kubeconfig, its creation ends once the run has its place in its queue.
+        """
+        # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
+        binding = pulumi.ResourceHookBinding.merge(explained(run, self.title), kueue_hook(self.title))
+        if run.queue is not None and kubeconfig is not None:
+            order = wait_for_workload(self.title, run.namespace, kubeconfig, last_in_queue)
+            binding = pulumi.ResourceHookBinding.merge(binding, order)
+        return self.main_options(
+            depends_on=depends_on,
+            retain_on_delete=True,
+            # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget
+            # it, and repeat even an unchanged run.
+            delete_before_replace=False,
+            ignore_changes=OWNED_BY_KUEUE[run.object_kind] if run.fixed_name else SAME_RUN,
+            hooks=binding,
+        )
+
     def create_service(self, run: FineTune | TpuBatch) -> pulumi.Resource:
         """The headless Service of a Job. A replaced run keeps its own."""
         service = headless_service(run)
         name = service["metadata"]["name"]
         metadata: Any = {**service["metadata"], **self._owned}
         return k8s.core.v1.Service(
-            *self.child(f"{run.namespace}/{name}", retain_on_delete=True, hooks=explained(run, f"service {name}")),
+            *self.child(
+                f"{run.namespace}/{name}", retain_on_delete=True, hooks=explained(run, f"{self.title} service")
+            ),
             metadata=metadata,
             spec=service["spec"],
         )
@@ -83,36 +112,6 @@ class RunComponent(Component):
         self.job_name = cast(Any, jobset).metadata["name"].apply(str)
         self.register_outputs({"jobName": self.job_name})
         return jobset
-
-
-def options(
-    run: Run,
-    name: str,
-    parent: RunComponent,
-    depends_on: list[pulumi.Resource],
-    kubeconfig: pulumi.Input[str] | None,
-    last_in_queue: bool,
-) -> pulumi.ResourceOptions:
-    """Options of the run's Job or JobSet, which is created once and outlives a change of its configuration.
-
-    With a kubeconfig, its creation ends once the run has its place in its queue.
-    """
-    title = f"{run.object_kind.lower()} {name}"
-    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
-    binding = pulumi.ResourceHookBinding.merge(explained(run, title), kueue_hook(title))
-    if run.queue is not None and kubeconfig is not None:
-        order = wait_for_workload(title, run.namespace, kubeconfig, last_in_queue)
-        binding = pulumi.ResourceHookBinding.merge(binding, order)
-    by_kueue = OWNED_BY_KUEUE[run.object_kind]
-    return parent.main_options(
-        depends_on=depends_on,
-        retain_on_delete=True,
-        # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget
-        # it, and repeat even an unchanged run.
-        delete_before_replace=False,
-        ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
-        hooks=binding,
-    )
 
 
 def explained(run: Run, title: str) -> pulumi.ResourceHookBinding:

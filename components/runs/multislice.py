@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import multislice
 from gke_ai.manifests.job import Place
 from gke_ai.settings.model import Multislice
@@ -74,5 +74,5 @@ class MultisliceJob(RunComponent):
         """
         super().__init__(name, args, opts, owner)
         place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools, pool_of_slice)
-        created = options(args, name, self, [], kubeconfig, last_in_queue)
+        created = self.created_once(args, [], kubeconfig, last_in_queue)
         self.create_jobset(multislice.jobset(args, place), created)

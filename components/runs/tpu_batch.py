@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import tpu_batch
 from gke_ai.manifests.job import Place
 from gke_ai.settings.model import TpuBatch
@@ -65,4 +65,4 @@ class TpuBatchJob(RunComponent):
         super().__init__(name, args, opts, owner)
         place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools)
         services = [self.create_service(args)] if hosts > 1 else []
-        self.create_job(tpu_batch.job(args, place), options(args, name, self, services, kubeconfig, last_in_queue))
+        self.create_job(tpu_batch.job(args, place), self.created_once(args, services, kubeconfig, last_in_queue))

@@ -113,7 +113,7 @@ class ModelServer(Component, Generic[S_co]):
                 # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
                 ignore_changes=["spec.replicas"] if autoscaled else None,
                 # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
-                hooks=kueue_hook(f"server {name}"),
+                hooks=kueue_hook(f"{type(self).__name__} {name}"),
             ),
             metadata={
                 "name": server.name,

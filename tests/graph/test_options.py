@@ -1,4 +1,4 @@
-"""The options of each component: what its children get of them, or how it refuses them."""
+"""The options of each component, and two of each: what its children get, and what they are called."""
 
 from __future__ import annotations
 
@@ -95,6 +95,26 @@ def test_a_provider_of_a_component_is_that_of_its_children(name: str, build: Cal
     built = build(name, providers=lambda: [k8s.Provider("theirs", kubeconfig="k")])
     children = [child for child in built.resources.values() if child.type.startswith("kubernetes:")]
     assert [child.name for child in children if not any("::theirs" in urn for urn in child.dependencies)] == []
+
+
+@every
+def test_a_program_has_two_of_a_component_side_by_side(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = ROWS[name].get("with") or BASES[name]
+    component, place = getattr(components, name), {"us": "us-central1", "eu": "europe-west4"}
+
+    def program() -> None:
+        for region, location in place.items():
+            construct(component, region, inputs | {"location": location} if "location" in inputs else inputs)
+
+    resources = record(program, False, monkeypatch).resources.values()
+    assert {resource.name.partition("/")[0].partition("-")[0] for resource in resources} == set(place)
+    crossing = [
+        (resource.name, urn)
+        for resource in resources
+        for urn in resource.dependencies
+        if not urn.rpartition("::")[2].startswith(resource.name[:2])
+    ]
+    assert crossing == []
 
 
 def test_a_cluster_that_exists_refuses_options_for_one_resource(build: Callable[..., Record]) -> None:

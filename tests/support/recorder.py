@@ -123,6 +123,7 @@ class Monitor(mocks.MockMonitor):
         respond: Callable[[Any], Any] = super().RegisterResource
         response = respond(request)
         if request.type != "pulumi:pulumi:Stack":
+            assert response.urn not in self.record.resources, f"the engine refuses a second {response.urn}"
             self.record.resources[response.urn] = Registration(
                 urn=response.urn,
                 type=request.type,
