@@ -57,8 +57,8 @@ class FinetuneJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Name and uid of the ConfigMap that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
-                Default: an object of this component.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
         super().__init__(name, args, opts, owner)
         created = self.created_once(args, [self.create_service(args)], kubeconfig, last_in_queue)

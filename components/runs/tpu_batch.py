@@ -59,8 +59,8 @@ class TpuBatchJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Name and uid of the ConfigMap that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
-                Default: an object of this component.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
         super().__init__(name, args, opts, owner)
         place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools)

@@ -73,8 +73,8 @@ class TrainingJob(RunComponent):
             gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Name and uid of the ConfigMap that the run is deleted with, `run_owner()` of its `WorkloadNamespace`.
-                Default: an object of this component.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
         super().__init__(name, args, opts, owner)
         run, jobset = args, args.object_name

@@ -31,6 +31,15 @@ def project(tmp_path: Path) -> Project:
     return Project.create(tmp_path / "sample", tmp_path / "state")
 
 
+LABEL = """
+def labeled(args):
+    if args.type_ != "gcp:storage/bucket:Bucket":
+        return None
+    return pulumi.ResourceTransformResult({**args.props, "labels": {"cost-center": "42"}}, args.opts)
+
+"""
+
+
 def deployed(project: Project, options: str) -> None:
     project.write("__main__.py", PROGRAM.replace("OPTIONS", options))
     status, output = project.up()
@@ -49,6 +58,13 @@ def test_protect_of_a_component_keeps_its_bucket_from_an_update_and_a_destroy(pr
         assert status != 0
         assert "protect" in output
     assert bucket_exists(project)
+
+
+def test_a_transform_sets_what_no_argument_does(project: Project) -> None:
+    project.write("__main__.py", LABEL + PROGRAM.replace("OPTIONS", "transforms=[labeled]"))
+    status, output = project.up()
+    assert status == 0, output
+    assert "cost-center" in project.pulumi("stack", "export")[1]
 
 
 def test_retain_on_delete_of_a_component_keeps_its_bucket(project: Project) -> None:
