@@ -261,14 +261,14 @@ def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:
 
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/resourceflavor_types.go
     """
-    before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, args.new_inputs))
+    new = args.new_inputs or {}
+    before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, new))
     if "topologyName" not in before:
         return
     if changed := [key for key in ("nodeLabels", "tolerations", "topologyName") if before.get(key) != after.get(key)]:
         raise pulumi.RunError(
-            f"gke-ai:queues.flavors: {' and '.join(changed)} of flavor {args.name} would change. "
-            "Kueue would refuse the update, because it has a topology. Give the flavor a new name, also in "
-            "clusterQueues."
+            f"Flavor {new['metadata']['name']}: {' and '.join(changed)} would change. Kueue would refuse the update, "
+            "because it has a topology. Give the flavor a new name, also in the cluster queues."
         )
 
 

@@ -183,7 +183,7 @@ class WorkloadNamespace(Component):
                 secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
             ),
             f"There must be a secret {secret_id} in project {project} whose latest version is the Hugging Face token, "
-            "and you must be allowed to see it (not its value). Check gke-ai:hfTokenSecret, or create the secret: "
+            "and you must be allowed to see it (not its value). Check its name, or create it: "
             f"gcloud secrets create {secret_id} --project {project} --data-file=FILE",
         )
         account = k8s.core.v1.ServiceAccount(

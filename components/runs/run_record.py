@@ -44,7 +44,7 @@ def only_once(title: str, namespace: str, jobset: str, kubeconfig: pulumi.Input[
         if recorded:
             raise pulumi.RunError(
                 f"The run {namespace}/{jobset} was created before, and its JobSet was deleted. A run happens only "
-                "once. Remove it from gke-ai:training, or give it another name to run it again."
+                "once. Remove it, or give it another name to run it again."
             )
 
     return pulumi.ResourceHookBinding(before_create=[pulumi.ResourceHook(f"{title}: only once", refuse)])

@@ -87,16 +87,16 @@ def collect_tpu_metrics(parts: AdapterParts) -> None:
 
 def explain(args: pulumi.ErrorHookArgs) -> bool:
     """Explain an object that already exists. Never retry: it would not help."""
-    latest = args.errors[0]
+    latest, name = args.errors[0], args.name.rpartition("/")[2]
     if args.type.startswith("gcp:") and "lready exists" in latest:
         pulumi.log.error(
-            f"The project already has a Google service account {args.name} that this stack did not "
+            f"The project already has a Google service account {name} that this stack did not "
             "create. Another stack of the project may scale through prometheus. Destroy that stack first, or give this "
             "stack a project of its own."
         )
     elif "already exists" in latest:
         pulumi.log.error(
-            f"The cluster already has a {args.type.rpartition(':')[2]} {args.name} that this stack did not "
+            f"The cluster already has a {args.type.rpartition(':')[2]} {name} that this stack did not "
             "create. Another metrics adapter is installed, and a cluster can have only one. Find it with kubectl get "
             f"apiservice {EXTERNAL_METRICS} -o jsonpath={{.spec.service}}. Remove it, or remove `autoscaling` from "
             "this stack."

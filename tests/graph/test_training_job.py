@@ -243,8 +243,8 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(pulumi.RunError) as refused:
         asyncio.run(refuse(args))
     assert str(refused.value) == (
-        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it from "
-        "gke-ai:training, or give it another name to run it again."
+        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it, or "
+        "give it another name to run it again."
     )
 
 

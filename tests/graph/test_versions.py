@@ -65,7 +65,11 @@ BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations":
 
 def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Run what comes before the update of a flavor, in a preview and in an update."""
-    refuse_other_nodes(pulumi.ResourceHookArgs("", "", "b200", "", {"spec": after}, {"spec": before}))
+    refuse_other_nodes(
+        pulumi.ResourceHookArgs(
+            "", "", "kueue/b200", "", {"metadata": {"name": "b200"}, "spec": after}, {"spec": before}
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_u
     changed: dict[str, Any], named: str
 ) -> None:
     after = {key: value for key, value in {**BLUE, **changed}.items() if value}
-    with pytest.raises(pulumi.RunError, match=f"{named} of flavor b200 would change.* Give the flavor a new name"):
+    with pytest.raises(pulumi.RunError, match=f"Flavor b200: {named} would change.* Give the flavor a new name"):
         change_flavor(BLUE, after)
 
 
