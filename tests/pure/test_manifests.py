@@ -369,8 +369,8 @@ def test_a_kept_base_is_for_clusters_with_the_same_controllers(
 ) -> None:
     """The base of a cluster with JobSet or with another Kueue is another one."""
     kept = []
-    monkeypatch.setattr(plain.release, "build", lambda *_: None)
-    monkeypatch.setattr(plain.prepared, "bring_up", lambda _, name, *__: kept.append(name))
+    monkeypatch.setattr("gke_ai.forecast.rehearse.release.build", lambda *_: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.prepared.bring_up", lambda _, name, *__: kept.append(name))
     setups: list[dict[str, Any]] = [{"jobset": False}, {"jobset": True}, {"jobset": False, "kueue": {"release": "0.1"}}]
     emulator = SimpleNamespace(state=tmp_path / "state")
     for setup in (*setups, setups[0]):

@@ -284,8 +284,8 @@ def construct(
     """
     inputs = INPUTS.setdefault(component, ComponentInputs(component))
     section, keywords = inputs.arguments(in_camel_case(flat))
-    arguments: list[Any] = [name] if section is None else [name, section]
-    return component(*arguments, opts, **keywords)
+    arguments: list[Any] = [name, opts] if section is None else [name, section, opts]
+    return component(*arguments, **keywords)
 
 
 def in_camel_case(value: Any) -> Any:
