@@ -16,15 +16,73 @@ T = TypeVar("T")
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 
 
+# What Pulumi applies to the resource alone that has the option, and not to the children of a component.
+# https://www.pulumi.com/docs/iac/concepts/resources/options/
+OF_ONE_RESOURCE = (
+    *("additional_secret_outputs", "custom_timeouts", "delete_before_replace", "hide_diffs", "ignore_changes"),
+    *("import_", "replace_on_changes", "replace_with", "replacement_trigger"),
+)
+
+
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.
 
     The arguments are not inputs of the component resource: Pulumi would register it, and create its children, only
     once all of them are known.
+
+    Its children inherit `protect`, `retain_on_delete`, `deleted_with`, providers, transforms and aliases from its
+    options, as Pulumi documents. What Pulumi applies to one resource alone, such as `ignore_changes`, goes to the
+    child that the component is about: the cluster, the pool, the Deployment, the Job.
+
+    Refused: RunError for such an option of a component without such a child.
     """
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        stated = {option: getattr(opts, option, None) for option in OF_ONE_RESOURCE}
+        self._of_main_child = {option: value for option, value in stated.items() if value is not None}
+        self._has_main_child = False
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
+
+    def child(self, part: str, **options: Any) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of a child."""
+        return named(part, pulumi.ResourceOptions(parent=self, **options))
+
+    def main_child(self, part: str, **options: Any) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of the child that the component is about."""
+        return named(part, self.main_options(**options))
+
+    def main_options(self, **options: Any) -> pulumi.ResourceOptions:
+        """Options of the child that the component is about: these, and the caller's that are for one resource alone."""
+        self._has_main_child = True
+        return pulumi.ResourceOptions.merge(
+            pulumi.ResourceOptions(parent=self, **options), pulumi.ResourceOptions(**self._of_main_child)
+        )
+
+    def register_outputs(self, outputs: pulumi.Inputs) -> None:
+        """Report the outputs to Pulumi, once all children are registered."""
+        if self._of_main_child and not self._has_main_child:
+            raise pulumi.RunError(
+                f"{type(self).__name__} {self._name}: opts has {', '.join(self._of_main_child)}, which no child "
+                f"would take. Use transforms, which reach every child"
+            )
+        super().register_outputs(outputs)
+
+
+def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.ResourceOptions]:
+    """The name of a child, which begins with that of its component, and its options.
+
+    So a program can have two of each component. In states of earlier releases, a child is called as its part.
+    """
+    component = opts.parent
+    assert isinstance(component, Component)
+    own = component._name
+    if part == own or part.startswith(f"{own}/"):
+        return part, opts
+    # A namespace stands once in the name of an object.
+    namespace, _, rest = part.partition("/")
+    inside = rest if rest and own.startswith(f"{namespace}/") else part
+    name = own if rest == own else f"{own}/{inside}"
+    return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part)]))
 
 
 def section_of(component: type[Component]) -> type[Section] | None:
@@ -54,8 +112,20 @@ def custom_object(
     if namespace:
         metadata["namespace"] = namespace
     resource = f"{namespace}/{name}{suffix}" if namespace else f"{name}{suffix}"
+    return custom_resource(named(resource, opts), api_version, kind, metadata, spec=spec)
+
+
+def custom_resource(
+    child: tuple[str, pulumi.ResourceOptions],
+    api_version: str,
+    kind: str,
+    metadata: "k8s.meta.v1.ObjectMetaArgsDict",
+    **content: Any,
+) -> "k8s.apiextensions.CustomResource":
+    """A child of a kind without a class in the SDK."""
+    name, opts = child
     return k8s.apiextensions.CustomResource(
-        resource, api_version=api_version, kind=kind, metadata=metadata, spec=spec, opts=opts
+        name, api_version=api_version, kind=kind, metadata=metadata, opts=opts, **content
     )
 
 

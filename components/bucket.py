@@ -52,7 +52,13 @@ class ModelBucket(Component):
         deletes = args.on_destroy == "delete"
 
         bucket = gcp.storage.Bucket(
-            args.name,
+            *self.main_child(
+                args.name,
+                # False would go before what the component's own options say.
+                protect=args.protect or None,
+                retain_on_delete=None if deletes else True,
+                import_=args.name if args.adopt else None,  # no effect once the bucket is in the state
+            ),
             name=args.name,
             project=project,
             location=args.location.upper(),  # as Google returns it: else every refresh shows a difference
@@ -64,24 +70,19 @@ class ModelBucket(Component):
             if args.delete_after_days
             else None,
             force_destroy=deletes,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                protect=args.protect,
-                retain_on_delete=not deletes,
-                import_=args.name if args.adopt else None,  # no effect once the bucket is in the state
-            ),
         )
         if args.grants:
             number = project_number(project, f"The grants of bucket {args.name} need", self)
             for grant in args.grants:
                 gcp.storage.BucketIAMMember(
-                    f"{args.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}",
+                    *self.child(
+                        f"{args.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}"
+                    ),
                     bucket=bucket.name,
                     role=grant.role,
                     member=after_workload_pool(
                         principal(number, project, grant.namespace, grant.service_account), workload_pool
                     ),
-                    opts=pulumi.ResourceOptions(parent=self),
                 )
 
         self.bucket_name = bucket.name

@@ -11,7 +11,7 @@ from gke_ai.catalog.engines import dashboards
 from gke_ai.catalog.engines.dashboards import Chart, MonitoredServer
 from gke_ai.catalog.kueue.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, named
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
 from gke_ai.settings.model import Monitoring
 
@@ -101,10 +101,7 @@ class SystemMonitoring(Component):
         bodies = {topic: dashboards.dashboard(f"{cluster}: {topic}", charts) for topic, charts in charts_by_topic}
         created = [
             gcp.monitoring.Dashboard(
-                topic,
-                project=project,
-                dashboard_json=json.dumps(body, sort_keys=True),
-                opts=pulumi.ResourceOptions(parent=self),
+                *self.child(topic), project=project, dashboard_json=json.dumps(body, sort_keys=True)
             )
             for topic, body in (bodies.items() if monitoring.dashboards else ())
         ]
@@ -169,7 +166,7 @@ class SystemMonitoring(Component):
     ) -> "gcp.monitoring.AlertPolicy":
         """An alert that fires when one of the conditions has been true for its minutes."""
         return gcp.monitoring.AlertPolicy(
-            name,
+            *self.child(name),
             project=self._project,
             display_name=title,
             combiner="OR",
@@ -188,28 +185,25 @@ class SystemMonitoring(Component):
             ],
             documentation={"content": advice, "mime_type": "text/markdown"},
             notification_channels=self._channels,
-            opts=pulumi.ResourceOptions(parent=self),
         )
 
     def _collect_kueue(self) -> None:
         """Create a credential for Kueue's metrics, readable only by the collector, and its PodMonitoring."""
         inside = pulumi.ResourceOptions(parent=self)
         account = k8s.core.v1.ServiceAccount(
-            METRICS_READER,
+            *named(METRICS_READER, inside),
             metadata={"name": METRICS_READER, "namespace": NAMESPACE},
             automount_service_account_token=False,
-            opts=inside,
         )
         binding = k8s.rbac.v1.ClusterRoleBinding(
-            METRICS_ROLE,
+            *named(METRICS_ROLE, inside),
             metadata={"name": METRICS_ROLE},
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": METRICS_ROLE},
             subjects=[{"kind": "ServiceAccount", "name": METRICS_READER, "namespace": NAMESPACE}],
-            opts=inside,
         )
         # Kubernetes fills it only if the account exists.
         token = k8s.core.v1.Secret(
-            METRICS_TOKEN,
+            *self.child(METRICS_TOKEN, depends_on=[account]),
             metadata={
                 "name": METRICS_TOKEN,
                 "namespace": NAMESPACE,
@@ -219,7 +213,6 @@ class SystemMonitoring(Component):
                 },
             },
             type="kubernetes.io/service-account-token",
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[account]),
         )
         rule: k8s.rbac.v1.PolicyRuleArgsDict = {
             "api_groups": [""],
@@ -228,16 +221,15 @@ class SystemMonitoring(Component):
             "verbs": ["get", "list", "watch"],
         }
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": METRICS_TOKEN, "namespace": NAMESPACE}
-        role = k8s.rbac.v1.Role(METRICS_TOKEN, metadata=metadata, rules=[rule], opts=inside)
+        role = k8s.rbac.v1.Role(*named(METRICS_TOKEN, inside), metadata=metadata, rules=[rule])
         reading = k8s.rbac.v1.RoleBinding(
-            METRICS_TOKEN,
+            *named(METRICS_TOKEN, inside),
             metadata=metadata,
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": METRICS_TOKEN},
             subjects=[
                 {"kind": "ServiceAccount", "name": COLLECTOR, "namespace": namespace}
                 for namespace in METRICS_COLLECTORS
             ],
-            opts=inside,
         )
         endpoint = {
             "port": METRICS_PORT,

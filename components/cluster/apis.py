@@ -35,9 +35,7 @@ class ProjectApis(Component):
         """
         super().__init__(name, opts)
         self.services: dict[str, gcp.projects.Service] = {
-            api: gcp.projects.Service(
-                api, service=api, project=project, disable_on_destroy=False, opts=pulumi.ResourceOptions(parent=self)
-            )
+            api: gcp.projects.Service(*self.child(api), service=api, project=project, disable_on_destroy=False)
             for api in apis
         }
         self.apis = pulumi.Output.all(*(service.service for service in self.services.values()))

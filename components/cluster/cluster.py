@@ -168,8 +168,7 @@ class GkeCluster(Component):
             self.node_service_account = account_email(cluster.node_service_account, project)
             if self.node_service_account != cluster.node_service_account:
                 self.node_account = NodeAccount(
-                    cluster.node_service_account,
-                    pulumi.ResourceOptions(parent=self),
+                    *self.child(cluster.node_service_account),
                     account_id=cluster.node_service_account,
                     project=project,
                     registry_reader=registry_reader,
@@ -225,10 +224,9 @@ class GkeCluster(Component):
         # Only values known at plan time that replace the cluster: an unknown or changed kubeconfig (an upgrade, a new
         # endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
         self.provider: k8s.Provider = k8s.Provider(
-            name,
+            *self.child(name),
             kubeconfig=self.kubeconfig,
             cluster_identifier=cluster_fields.identifier(cluster, project, network_policy),
-            opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs(
             {
@@ -247,10 +245,11 @@ class GkeCluster(Component):
         subnetwork: pulumi.Input[str] | None = cluster.subnetwork
         pods, services = cluster.pods_range, cluster.services_range
         if cluster.vpc is not None:
+            network_name, inside = self.child(cluster_fields.vpc_name(cluster))
             cluster_network = ClusterNetwork(
-                cluster_fields.vpc_name(cluster),
+                network_name,
                 cluster.vpc,
-                pulumi.ResourceOptions(parent=self),
+                inside,
                 project=project,
                 region=region_of(cluster.location),
                 proxy_subnetwork=features.gateway_api,
@@ -260,7 +259,19 @@ class GkeCluster(Component):
             before.append(cluster_network)  # the NAT too: pods in the cluster need it until the end
         calico = features.network_policy == "calico"
         resource = gcp.container.Cluster(
-            cluster.name,
+            *self.main_child(
+                cluster.name,
+                # deletion_protection acts only once everything in the cluster is deleted. This acts before.
+                protect=cluster.protect or None,
+                # Its name is taken until it is deleted.
+                delete_before_replace=True,
+                ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
+                # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
+                # provider would then see another cluster.
+                replacement_trigger=cluster_fields.identifier(cluster, project, features.network_policy),
+                hooks=cluster_fields.refuse_before_pools(cluster, project),
+                depends_on=before,
+            ),
             name=cluster.name,
             project=project,
             location=cluster.location,
@@ -300,19 +311,6 @@ class GkeCluster(Component):
             monitoring_config=None if autopilot else cluster_fields.monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.
             gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                # deletion_protection acts only once everything in the cluster is deleted. This acts before.
-                protect=cluster.protect,
-                # Its name is taken until it is deleted.
-                delete_before_replace=True,
-                ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
-                # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
-                # provider would then see another cluster.
-                replacement_trigger=cluster_fields.identifier(cluster, project, features.network_policy),
-                hooks=cluster_fields.refuse_before_pools(cluster, project),
-                depends_on=before,
-            ),
         )
         self.node_zones = cluster_fields.default_zones(cluster.location, resource)
         if not autopilot:
@@ -323,11 +321,10 @@ class GkeCluster(Component):
         """Lets GKE's service agent create networks. Other clusters of the project may need it too, so it stays."""
         number = project_number(self._project, "The grant to GKE's service agent needs", self)
         return gcp.projects.IAMMember(
-            "gke-networks",
+            *self.child("gke-networks", retain_on_delete=True),
             project=self._project,
             role=AGENT_ROLE,
             member=self.cluster_name.apply(lambda _: agent(number)),  # a cluster's project has the agent
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
         )
 
     def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
@@ -345,7 +342,13 @@ class GkeCluster(Component):
         self, pool: SystemPool, resource: gcp.container.Cluster, cluster: Cluster, project: str
     ) -> None:
         gcp.container.NodePool(
-            pool.name,
+            *self.child(
+                pool.name,
+                depends_on=[self.node_account] if self.node_account else [],
+                delete_before_replace=True,  # its name is taken until it is deleted
+                # GKE records the first size. A change would replace the pool (pulumi/pulumi-gcp#412).
+                ignore_changes=["initialNodeCount"],
+            ),
             name=pool.name,
             cluster=resource.name,
             project=project,
@@ -364,11 +367,4 @@ class GkeCluster(Component):
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
             },
             management={"auto_repair": True, "auto_upgrade": True},
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[self.node_account] if self.node_account else [],
-                delete_before_replace=True,  # its name is taken until it is deleted
-                # GKE records the first size. A change would replace the pool (pulumi/pulumi-gcp#412).
-                ignore_changes=["initialNodeCount"],
-            ),
         )

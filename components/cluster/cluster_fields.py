@@ -63,7 +63,7 @@ def warn_of_kept_networks(
         return
     networks = ", ".join(block.cidr_block for block in kept.cidr_blocks)
     pulumi.log.warn(
-        f"gke-ai:cluster.authorizedNetworks is empty, but only {networks} can still reach the control plane's public "
+        f"{cluster.at('authorizedNetworks')} is empty, but only {networks} can still reach the control plane's public "
         "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
         f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
         "then pulumi refresh.",
@@ -84,7 +84,7 @@ def warn_of_kept_exclusions(
         return
     commands = " and ".join(remove_exclusion(cluster.name, cluster.location, project, name) for name in names)
     pulumi.log.warn(
-        f"gke-ai:cluster.maintenance is not set, but GKE still has its exclusions ({', '.join(names)}) and upgrades "
+        f"{cluster.at('maintenance')} is not set, but GKE still has its exclusions ({', '.join(names)}) and upgrades "
         f"nothing meanwhile. Google's provider cannot remove exclusions without a window. Run: {commands}, then pulumi "
         "refresh.",
         resource=resource,
@@ -98,8 +98,8 @@ def refuse_kept_group(
     if kept is None or not kept.security_group:
         return
     raise pulumi.RunError(
-        f"gke-ai:tenants has no group among its members any more, and cluster {cluster.name} still uses "
-        f"{kept.security_group} for Google Groups in RBAC. Google's provider would keep it. List a group again, or "
+        f"No group is a member of a tenant any more, and cluster {cluster.name} still uses {kept.security_group} "
+        "for Google Groups in RBAC. Google's provider would keep it. Let a group be a member of a tenant again, or "
         f"run: {disable_google_groups(cluster.name, cluster.location, project)}, then pulumi refresh."
     )
 
@@ -124,9 +124,9 @@ def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHookBi
             if bare_metal or any(nics.additional_node_network_configs for nics in own):
                 needed = "shieldedNodes: false" if bare_metal else "multiNetworking: true"
                 raise pulumi.RunError(
-                    f"gke-ai:cluster: node pool {pool.name} still exists and needs {needed}. Pulumi would update the "
-                    f"cluster before it deletes or replaces the pool. Keep {needed} for an up without such a pool, "
-                    "then remove it"
+                    f"Cluster {cluster.name}: node pool {pool.name} still exists and needs {needed}. Pulumi would "
+                    f"update the cluster before it deletes or replaces the pool. Keep {needed} for an up without such "
+                    "a pool, then remove it"
                 )
 
     if isinstance(get_monitor(), MockMonitor):  # of tests: it has no hooks, and says that it has

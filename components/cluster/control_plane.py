@@ -45,7 +45,7 @@ async def wait_for_control_plane(host: str, ca_certificate: str | None) -> None:
         pulumi.log.warn(
             f"The control plane does not answer at https://{host} after {PATIENCE_SECONDS / 60:.0f} minutes: "
             f"{reason}. Objects in the cluster can't be created from this machine. Check its network, and "
-            "authorizedNetworks, publicEndpoint and dnsEndpoint of gke-ai:cluster."
+            "authorizedNetworks, publicEndpoint and dnsEndpoint of the cluster."
         )
 
 

@@ -21,8 +21,8 @@ def look_up_cluster(
             name=cluster.name, location=cluster.location, project=project, opts=pulumi.InvokeOptions(parent=parent)
         ),
         f"There must be a cluster {cluster.name} in {cluster.location} of project {project}, and you must be "
-        "allowed to see it. Check `name` and `location` in gke-ai:cluster, and gcp:project. To create the "
-        "cluster, remove `mode: existing`.",
+        "allowed to see it. Check its name, its location and the project. To create the cluster, remove "
+        "`mode: existing`.",
     )
     refused = [*map(str, missing(features, state_of(existing), cluster.name, cluster.location, project))]
     if features.rdma and not suffices(existing.master_version, existing.enable_autopilot):

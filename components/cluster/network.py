@@ -58,14 +58,21 @@ class ClusterNetwork(Component):
             proxy_subnetwork: Create the proxy-only subnetwork that gateways need.
         """
         super().__init__(name, opts)
-        network_name = args.name or name
-        # Its name is taken until it is deleted.
-        named = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        network_name = args.name or name.rpartition("/")[2]
+        # Names are taken until what has them is deleted.
         network = gcp.compute.Network(
-            network_name, name=network_name, project=project, auto_create_subnetworks=False, opts=named
+            *self.main_child(network_name, delete_before_replace=True),
+            name=network_name,
+            project=project,
+            auto_create_subnetworks=False,
         )
         subnetwork = gcp.compute.Subnetwork(
-            network_name,
+            *self.child(
+                network_name,
+                delete_before_replace=True,  # its name and ranges are taken until it is deleted
+                # The provider would change them in place, which Google refuses while a cluster uses them.
+                replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
+            ),
             name=network_name,
             project=project,
             region=region,
@@ -76,16 +83,15 @@ class ClusterNetwork(Component):
                 {"range_name": PODS_RANGE, "ip_cidr_range": args.pods_cidr},
                 {"range_name": SERVICES_RANGE, "ip_cidr_range": args.services_cidr},
             ],
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                delete_before_replace=True,  # its name and ranges are taken until it is deleted
-                # The provider would change them in place, which Google refuses while a cluster uses them.
-                replace_on_changes=["ipCidrRange", "secondaryIpRanges"],
-            ),
         )
         if proxy_subnetwork:
             gcp.compute.Subnetwork(
-                f"{network_name}-proxies",
+                *self.child(
+                    f"{network_name}-proxies",
+                    delete_before_replace=True,  # a network has one in each region
+                    # The provider would change it in place, which Google refuses while a gateway uses it.
+                    replace_on_changes=["ipCidrRange"],
+                ),
                 name=f"{network_name}-proxies",
                 project=project,
                 region=region,
@@ -93,19 +99,17 @@ class ClusterNetwork(Component):
                 ip_cidr_range=args.proxy_cidr,
                 purpose=PROXY_PURPOSE,
                 role=PROXY_ROLE,
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    delete_before_replace=True,  # a network has one in each region
-                    # The provider would change it in place, which Google refuses while a gateway uses it.
-                    replace_on_changes=["ipCidrRange"],
-                ),
             )
         if args.nat:
             router = gcp.compute.Router(
-                network_name, name=network_name, project=project, region=region, network=network.id, opts=named
+                *self.child(network_name, delete_before_replace=True),
+                name=network_name,
+                project=project,
+                region=region,
+                network=network.id,
             )
             gcp.compute.RouterNat(
-                network_name,
+                *self.child(network_name, delete_before_replace=True),
                 # Unlike the others, a NAT needs a name of two characters or more.
                 name=network_name if len(network_name) > 1 else f"{network_name}-nat",
                 project=project,
@@ -116,7 +120,6 @@ class ClusterNetwork(Component):
                 # The default of 64 ports per machine is too low for many parallel downloads.
                 enable_dynamic_port_allocation=True,
                 log_config={"enable": True, "filter": "ERRORS_ONLY"},
-                opts=named,
             )
         self.network = network.id
         self.subnetwork = subnetwork.id

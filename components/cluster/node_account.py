@@ -40,19 +40,14 @@ class NodeAccount(Component):
         """
         super().__init__(name, opts)
         account = gcp.serviceaccount.Account(
-            account_id,
-            account_id=account_id,
-            project=project,
-            display_name="Nodes of GKE",
-            opts=pulumi.ResourceOptions(parent=self),
+            *self.main_child(account_id), account_id=account_id, project=project, display_name="Nodes of GKE"
         )
         for role in [NODE_ROLE, *([REGISTRY_ROLE] if registry_reader else [])]:
             gcp.projects.IAMMember(
-                f"{account_id}/{role.removeprefix('roles/')}",
+                *self.child(f"{account_id}/{role.removeprefix('roles/')}"),
                 project=project,
                 role=role,
                 member=account.member,
-                opts=pulumi.ResourceOptions(parent=self),
             )
         self.email = account.member.apply(lambda _: account_email(account_id, project))
         self.register_outputs({"email": self.email})

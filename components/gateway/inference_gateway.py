@@ -65,7 +65,7 @@ class InferenceGateway(Component):
         }
         if args.address:
             spec["addresses"] = [{"type": "NamedAddress", "value": args.address}]
-        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"gateway {name}"))
+        child = self.main_options(hooks=kueue_hook(f"gateway {name}"))
         gateway = custom_object(GATEWAY_API, "Gateway", args.name, spec, child, namespace=own)
         self.address = gateway_address(gateway, own, args.name, kubeconfig)
         self.url = self.address.apply(lambda address: f"{scheme}://{address}" if address else "")
@@ -111,7 +111,7 @@ class GatewayRoute(Component):
         super().__init__(name, opts)
         spec = route_spec(args, gateway, gateway_namespace, rules)
         late_spec = pulumi.Output.from_input(servers_ready).apply(lambda _: spec)
-        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"route {name}"))
+        child = self.main_options(hooks=kueue_hook(f"route {name}"))
         custom_object(GATEWAY_API, "HTTPRoute", args.name, late_spec, child, namespace=namespace)
         self.register_outputs({})
 

@@ -17,7 +17,7 @@ from gke_ai.catalog.engines.inference_extension import (
     PICKER_PORT,
 )
 from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, named
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.peers import api_server, namespaces
 from gke_ai.components.support.retry import kueue_hook
@@ -121,17 +121,17 @@ class InferencePool(Component):
         picker = picker_name(pool)
         inside = pulumi.ResourceOptions(parent=self)
         # GKE serves the kinds some minutes after the Gateway API is turned on.
-        served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"pool {name}"))
+        late = kueue_hook(f"pool {name}")
+        served = pulumi.ResourceOptions(parent=self, hooks=late)
 
         access = permissions(namespace, picker, PICKER_RULES, inside)
         config = k8s.core.v1.ConfigMap(
-            f"{namespace}/{picker}",
+            *named(f"{namespace}/{picker}", inside),
             metadata={"name": picker, "namespace": namespace},
             data={CONFIG_FILE: yaml.safe_dump(plugins(), sort_keys=False)},
-            opts=inside,
         )
         k8s.core.v1.Service(
-            f"{namespace}/{picker}",
+            *named(f"{namespace}/{picker}", inside),
             # Its endpoint exists once a picker is ready, which its Deployment waits for.
             metadata={"name": picker, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
             spec={
@@ -147,14 +147,14 @@ class InferencePool(Component):
                     },
                 ],
             },
-            opts=inside,
         )
         spec = {
             "selector": {"matchLabels": {"app": app}},
             "targetPorts": [{"number": port}],
             "endpointPickerRef": {"name": picker, "port": {"number": PICKER_PORT}},
         }
-        inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, served, namespace=namespace)
+        main = self.main_options(hooks=late)
+        inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, main, namespace=namespace)
         target = {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool}
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool]))
         for kind, default in (
@@ -164,7 +164,12 @@ class InferencePool(Component):
             policy, suffix = {"default": default, "targetRef": target}, f"-{kind.lower()}"
             custom_object(GATEWAY_POLICY_API, kind, pool, policy, after, namespace=namespace, suffix=suffix)
         deployment = k8s.apps.v1.Deployment(
-            f"{namespace}/{picker}",
+            # A picker is ready once it has read its pool.
+            *self.child(
+                f"{namespace}/{picker}",
+                depends_on=[inference_pool, config, *access],
+                hooks=kueue_hook(f"endpoint picker {name}"),
+            ),
             metadata={"name": picker, "namespace": namespace, "annotations": WAIT_FOR_ONE},
             spec={
                 "replicas": REPLICAS,
@@ -176,10 +181,6 @@ class InferencePool(Component):
                     "spec": picker_pod(namespace, pool, picker),
                 },
             },
-            # A picker is ready once it has read its pool.
-            opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[inference_pool, config, *access], hooks=kueue_hook(f"endpoint picker {name}")
-            ),
         )
         ranges = [proxy_range, *HEALTH_CHECK_RANGES] if proxy_range is not None else []
         if isolated and ranges:
@@ -197,7 +198,7 @@ class InferencePool(Component):
         own = {PICKER_LABEL: picker}
         self._ingress(namespace, f"{picker}-ingress", own, sources, [PICKER_PORT, PICKER_HEALTH_PORT])
         k8s.networking.v1.NetworkPolicy(
-            f"{namespace}/{picker}-egress",
+            *self.child(f"{namespace}/{picker}-egress"),
             metadata={"name": f"{picker}-egress", "namespace": namespace},
             spec={
                 "pod_selector": {"match_labels": own},
@@ -205,7 +206,6 @@ class InferencePool(Component):
                 # The control plane has an address outside the cluster that only GKE knows.
                 "egress": [{"to": [{"ip_block": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": 443}]}],
             },
-            opts=pulumi.ResourceOptions(parent=self),
         )
 
     def _guard(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
@@ -227,14 +227,13 @@ class InferencePool(Component):
     ) -> None:
         """Let the sources reach ports of the pods with these labels."""
         k8s.networking.v1.NetworkPolicy(
-            f"{namespace}/{name}",
+            *self.child(f"{namespace}/{name}"),
             metadata={"name": name, "namespace": namespace},
             spec={
                 "pod_selector": {"match_labels": labels},
                 "policy_types": ["Ingress"],
                 "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
             },
-            opts=pulumi.ResourceOptions(parent=self),
         )
 
 

@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from gke_ai.catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, named
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.resolved.gateway import router_name
@@ -49,7 +49,7 @@ class ModelRouter(Component):
         inside = pulumi.ResourceOptions(parent=self)
         access = permissions(namespace, router, ROUTER_RULES, inside)
         service = k8s.core.v1.Service(
-            f"{namespace}/{router}",
+            *named(f"{namespace}/{router}", inside),
             # Its endpoint exists once a router is ready, which its Deployment waits for.
             metadata={**metadata, "annotations": {"pulumi.com/skipAwait": "true"}},
             spec={
@@ -65,23 +65,20 @@ class ModelRouter(Component):
                     }
                 ],
             },
-            opts=inside,
         )
         deployment = k8s.apps.v1.Deployment(
-            f"{namespace}/{router}",
+            *self.main_child(f"{namespace}/{router}", depends_on=access, hooks=kueue_hook(f"router {name}")),
             metadata=metadata,
             spec={
                 "replicas": REPLICAS,
                 "selector": {"match_labels": {"app": router}},
                 "template": {"metadata": {"labels": {"app": router}}, "spec": router_pod(router)},
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=access, hooks=kueue_hook(f"router {name}")),
         )
         k8s.policy.v1.PodDisruptionBudget(
-            f"{namespace}/{router}",
+            *named(f"{namespace}/{router}", inside),
             metadata=metadata,
             spec={"max_unavailable": 1, "selector": {"match_labels": {"app": router}}},
-            opts=inside,
         )
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         after = pulumi.ResourceOptions(

@@ -59,7 +59,7 @@ class ComputeClass(Component):
             **({"nodePoolConfig": nodes} if nodes else {}),
         }
         # A new cluster may not serve the kind yet.
-        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}"))
+        child = self.main_options(hooks=kueue_hook(f"compute class {name}"))
         resource = custom_object(COMPUTE_CLASS_API, "ComputeClass", args.name, spec, child)
         self.class_name = resource.id.apply(lambda _: args.name)
         self.register_outputs({"className": self.class_name})

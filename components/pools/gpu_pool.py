@@ -127,13 +127,12 @@ class GpuNodePool(NodePoolComponent):
             lambda cluster: f"{spec.name}-{hashlib.sha256(f'{location}/{cluster}'.encode()).hexdigest()[:6]}"
         )
         policy = gcp.compute.ResourcePolicy(
-            spec.name,
+            # The provider would rename the policy in place.
+            *self.child(spec.name, replace_on_changes=["name"]),
             name=name,
             project=project,
             region=region_of(location),
             workload_policy={"type": POLICY_TYPE, "accelerator_topology": TOPOLOGY},
-            # The provider would rename the policy in place.
-            opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         # As for TPUs, an empty type is not sent.
         return {"type": "", "policy_name": policy.name}

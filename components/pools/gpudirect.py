@@ -8,7 +8,7 @@ import pulumi_gcp as gcp
 
 from gke_ai.catalog.fabric import gpudirect
 from gke_ai.catalog.kueue.namespaces import GPUDIRECT
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, named
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 from gke_ai.components.support.retry import kueue_hook
 
@@ -82,35 +82,37 @@ class GpuDirectNetworks(Component):
         # Names are taken until their resources are deleted.
         opts = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         network = gcp.compute.Network(
-            name, name=name, project=project, auto_create_subnetworks=False, mtu=gpudirect.MTU, opts=opts
+            *named(name, opts), name=name, project=project, auto_create_subnetworks=False, mtu=gpudirect.MTU
         )
         subnetwork = gcp.compute.Subnetwork(
-            name,
+            *named(name, opts),
             name=name,
             project=project,
             region=region,
             network=network.id,
             ip_cidr_range=gpudirect.cidr(number),
-            opts=opts,
         )
         gcp.compute.Firewall(
-            name,
+            *named(name, opts),
             name=name,
             project=project,
             network=network.id,
             source_ranges=[gpudirect.cidr(number)],
             allows=[{"protocol": protocol} for protocol in ("tcp", "udp", "icmp")],
-            opts=opts,
         )
         # GKE serves the kinds some time after the cluster exists.
         served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"network {name}"))
-        named = gpudirect.network_name(number)
+        object_name = gpudirect.network_name(number)
         vpc = {"vpc": network.name, "vpcSubnet": subnetwork.name, "deviceMode": "NetDevice"}
-        parameters = custom_object(gpudirect.NETWORK_API, "GKENetworkParamSet", named, vpc, served)
-        reference = {"group": gpudirect.NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": named}
+        parameters = custom_object(gpudirect.NETWORK_API, "GKENetworkParamSet", object_name, vpc, served)
+        reference = {
+            "group": gpudirect.NETWORK_API.partition("/")[0],
+            "kind": "GKENetworkParamSet",
+            "name": object_name,
+        }
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[parameters]))
         device = {"type": "Device", "parametersRef": reference}
-        custom_object(gpudirect.NETWORK_API, "Network", named, device, after, suffix="-network")
+        custom_object(gpudirect.NETWORK_API, "Network", object_name, device, after, suffix="-network")
 
 
 def with_networks(technologies: Sequence[gpudirect.GpuDirect]) -> dict[str, Any]:

@@ -68,7 +68,17 @@ class NodePoolComponent(Component):
             {"network": network, "subnetwork": network} for network in networks
         ]
         node_pool = gcp.container.NodePool(
-            spec.name,
+            *self.main_child(
+                spec.name,
+                # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
+                # dependencies, such as an account that the stack no longer has.
+                depends_on=opts.depends_on if opts else None,
+                protect=spec.protect or None,
+                # The name is taken until the pool is deleted. Undecided, the provider creates first only under another.
+                delete_before_replace=None if spec.drains_old_nodes else True,
+                ignore_changes=owned_by_others(spec.grows),
+                replace_on_changes=[*replace_on_changes, *moved, *private],
+            ),
             name=name or spec.name,
             cluster=place.cluster,
             project=place.project,
@@ -99,17 +109,6 @@ class NodePoolComponent(Component):
             queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
             management={"auto_repair": spec.repaired, "auto_upgrade": True},
             upgrade_settings=upgrades(spec),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
-                # dependencies, such as an account that the stack no longer has.
-                depends_on=opts.depends_on if opts else None,
-                protect=spec.protect,
-                # The name is taken until the pool is deleted. Undecided, the provider creates first only under another.
-                delete_before_replace=None if spec.drains_old_nodes else True,
-                ignore_changes=owned_by_others(spec.grows),
-                replace_on_changes=[*replace_on_changes, *moved, *private],
-            ),
         )
         self.pool_name = node_pool.name
         self.register_outputs({"poolName": self.pool_name})

@@ -55,7 +55,7 @@ class NvlinkDriver(Component):
         super().__init__(name, opts)
         space, quota = critical_namespace(NVIDIA_DRIVER, self)
         k8s.helm.v3.Release(
-            CHART,
+            *self.main_child(CHART, depends_on=[quota]),
             name=CHART,
             namespace=NVIDIA_DRIVER,
             chart=CHART,
@@ -63,7 +63,6 @@ class NvlinkDriver(Component):
             version=VERSION,
             skip_await=True,  # nodes of A4X may come much later
             values=VALUES,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[quota]),
         )
         if bare_metal:
             agent(pulumi.ResourceOptions(parent=self, depends_on=[quota]))

@@ -11,7 +11,7 @@ from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.base import Component, custom_object
+from gke_ai.components.base import Component, custom_object, custom_resource
 from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
@@ -123,16 +123,15 @@ class KueueStack(Component):
         super().__init__(name, opts)
         for priority in priority_classes:
             k8s.scheduling.v1.PriorityClass(
-                priority.name,
+                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
+                *self.child(
+                    priority.name, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
+                ),
                 metadata={"name": priority.name},
                 value=priority.value,
                 preemption_policy=priority.preemption,
                 global_default=priority.global_default,
                 description=priority.description,
-                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
-                opts=pulumi.ResourceOptions(
-                    parent=self, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
-                ),
             )
 
         jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
@@ -158,7 +157,8 @@ class KueueStack(Component):
             # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
             before = [*self._aggregated_roles(), *controllers]
             hooks = wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
-            release = helm_release(self, RELEASE, NAMESPACE, KUEUE_CHART, version, values, before, hooks=hooks)
+            chart = KUEUE_CHART, version, values
+            release = helm_release(self, RELEASE, NAMESPACE, *chart, before, hooks=hooks, main_child=True)
             ready: list[pulumi.Resource] = [release]
             self.version = release.version.apply(lambda installed: installed or version)
         else:
@@ -174,16 +174,13 @@ class KueueStack(Component):
         fixed = pulumi.ResourceHook(f"flavors of {name}: same nodes", refuse_other_nodes, always)
         flavor_hook = pulumi.ResourceHookBinding.merge(hook, pulumi.ResourceHookBinding(before_update=[fixed]))
         resource_flavors = {
-            flavor.name: k8s.apiextensions.CustomResource(
-                flavor.name,
+            flavor.name: custom_resource(
+                # Kueue keeps a topology while a flavor names it.
+                self.child(flavor.name, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=flavor_hook),
                 api_version=KUEUE_API,
                 kind="ResourceFlavor",
                 metadata={"name": flavor.name},
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
-                # Kueue keeps a topology while a flavor names it.
-                opts=pulumi.ResourceOptions(
-                    parent=self, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=flavor_hook
-                ),
             )
             for flavor in flavors
         }
@@ -201,7 +198,7 @@ class KueueStack(Component):
         """The chart's aggregated roles, marked as owned by the Helm release."""
         return [
             k8s.rbac.v1.ClusterRole(
-                f"{RELEASE}-{role}-role",
+                *self.child(f"{RELEASE}-{role}-role"),
                 metadata={
                     "name": f"{RELEASE}-{role}-role",
                     "labels": {"app.kubernetes.io/managed-by": "Helm"},
@@ -210,7 +207,6 @@ class KueueStack(Component):
                 aggregation_rule={
                     "cluster_role_selectors": [{"match_labels": {f"rbac.kueue.x-k8s.io/{role}": "true"}}]
                 },
-                opts=pulumi.ResourceOptions(parent=self),
             )
             for role in AGGREGATED_ROLES
         ]
@@ -265,14 +261,14 @@ def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:
 
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/resourceflavor_types.go
     """
-    before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, args.new_inputs))
+    new = args.new_inputs or {}
+    before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, new))
     if "topologyName" not in before:
         return
     if changed := [key for key in ("nodeLabels", "tolerations", "topologyName") if before.get(key) != after.get(key)]:
         raise pulumi.RunError(
-            f"gke-ai:queues.flavors: {' and '.join(changed)} of flavor {args.name} would change. "
-            "Kueue would refuse the update, because it has a topology. Give the flavor a new name, also in "
-            "clusterQueues."
+            f"Flavor {new['metadata']['name']}: {' and '.join(changed)} would change. Kueue would refuse the update, "
+            "because it has a topology. Give the flavor a new name, also in the cluster queues."
         )
 
 

@@ -12,17 +12,16 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.fabric.nvlink import DOMAIN, written_objects
 from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
-from gke_ai.components.base import Component, custom_object, look_up
+from gke_ai.components.base import Component, custom_object, look_up, named
 from gke_ai.components.support.identity import after_workload_pool, project_number
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
-# Pods of the namespace have up to ten minutes to end, those of a tenant by its policy.
-DELETION = pulumi.CustomTimeouts(delete="15m")
 
 
 @dataclass(frozen=True)
@@ -110,12 +109,15 @@ class WorkloadNamespace(Component):
             raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
         created: list[pulumi.CustomResource] = []
+        self._namespace = namespace
+        self._owner: pulumi.Input[Mapping[str, str]] | None = None
         if namespace != DEFAULT_NAMESPACE and not existing:
-            child = pulumi.ResourceOptions(parent=self, custom_timeouts=DELETION)
+            child = self.main_options(custom_timeouts=DELETION)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
             if labels:
                 metadata["labels"] = labels
-            created.append(k8s.core.v1.Namespace(namespace, metadata=metadata, opts=child))
+            created.append(k8s.core.v1.Namespace(*named(namespace, child), metadata=metadata))
+            self._owner = {}
         inside = pulumi.ResourceOptions(parent=self, depends_on=created)
         keys_of = {
             secret.name: sorted({other.key for other in token_secrets if other.name == secret.name})
@@ -125,23 +127,21 @@ class WorkloadNamespace(Component):
             self._sync_token(name, namespace, keys_of, token_from, inside)
         for secret, keys in keys_of.items() if token_from is None else ():
             k8s.core.v1.Secret(
-                f"{namespace}/{secret}",
+                *named(f"{namespace}/{secret}", inside),
                 metadata={"name": secret, "namespace": namespace},
                 type="Opaque",
                 string_data=dict.fromkeys(keys, pulumi.Output.secret(token if token is not None else "")),
-                opts=inside,
             )
         if api_key is not None:
             k8s.core.v1.Secret(
-                f"{namespace}/{API_KEY_SECRET}",
+                *named(f"{namespace}/{API_KEY_SECRET}", inside),
                 metadata={"name": API_KEY_SECRET, "namespace": namespace},
                 type="Opaque",
                 string_data={API_KEY: pulumi.Output.secret(api_key)},
-                opts=inside,
             )
         for account in service_accounts:
             k8s.core.v1.ServiceAccount(
-                f"{namespace}/{account}", metadata={"name": account, "namespace": namespace}, opts=inside
+                *named(f"{namespace}/{account}", inside), metadata={"name": account, "namespace": namespace}
             )
         kueue = kueue_hook(f"namespace {name}") if local_queues else None
         for queue in local_queues:
@@ -162,6 +162,12 @@ class WorkloadNamespace(Component):
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)
         self.register_outputs({"namespaceName": self.namespace_name})
 
+    def run_owner(self) -> pulumi.Input[Mapping[str, str]]:
+        """Name and uid of the owner of runs, which ends them. Empty if the component deletes the namespace."""
+        if self._owner is None:
+            self._owner = create_owner(self._namespace, name_of_owner(), self)
+        return self._owner
+
     def _sync_token(
         self,
         name: str,
@@ -177,21 +183,20 @@ class WorkloadNamespace(Component):
                 secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
             ),
             f"There must be a secret {secret_id} in project {project} whose latest version is the Hugging Face token, "
-            "and you must be allowed to see it (not its value). Check gke-ai:hfTokenSecret, or create the secret: "
+            "and you must be allowed to see it (not its value). Check its name, or create it: "
             f"gcloud secrets create {secret_id} --project {project} --data-file=FILE",
         )
         account = k8s.core.v1.ServiceAccount(
-            f"{namespace}/{TOKEN_SYNC}", metadata={"name": TOKEN_SYNC, "namespace": namespace}, opts=inside
+            *named(f"{namespace}/{TOKEN_SYNC}", inside), metadata={"name": TOKEN_SYNC, "namespace": namespace}
         )
         number = project_number(token_from.project, f"The grant on secret {secret_id} needs", self)
         member = principal(number, token_from.project, namespace, TOKEN_SYNC)
         grant = gcp.secretmanager.SecretIamMember(
-            f"{secret_id}/{namespace}/{TOKEN_SYNC}",
+            *self.child(f"{secret_id}/{namespace}/{TOKEN_SYNC}"),
             project=project,
             secret_id=secret_id,
             role=SECRET_ACCESSOR,
             member=after_workload_pool(member, token_from.workload_pool),
-            opts=pulumi.ResourceOptions(parent=self),
         )
         source = {"resourceName": f"{token_from.secret}/versions/latest", "path": TOKEN_PATH}
         # The cluster serves these kinds only after its setting has taken effect.

@@ -7,6 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.kueue import operators
+from gke_ai.components.base import Component, custom_resource, named
 from gke_ai.components.support.retry import kueue_hook
 
 TRAINER_VALUES: dict[str, Any] = {
@@ -31,22 +32,21 @@ KUBERAY_VALUES: dict[str, Any] = {
 }
 
 
-def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Resource]) -> pulumi.Resource:
+def install_trainer(name: str, parent: Component, jobset: list[pulumi.Resource]) -> pulumi.Resource:
     """Kubeflow Trainer with a runtime for PyTorch. Returns the release."""
     release = _install(operators.TRAINER, TRAINER_VALUES, parent, jobset)
-    k8s.apiextensions.CustomResource(
-        operators.TORCH_RUNTIME,
+    custom_resource(
+        # Helm creates it before the webhook that checks it answers, so it is no part of the release.
+        parent.child(operators.TORCH_RUNTIME, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
         api_version=operators.TRAINER.api,
         kind=operators.RUNTIME_KIND,
         metadata={"name": operators.TORCH_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         spec=torch_runtime(),
-        # Helm creates it before the webhook that checks it answers, so it is no part of the release.
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
     )
     return release
 
 
-def install_kuberay(parent: pulumi.Resource) -> pulumi.Resource:
+def install_kuberay(parent: Component) -> pulumi.Resource:
     """KubeRay. Returns the release."""
     return _install(operators.KUBERAY, KUBERAY_VALUES, parent)
 
@@ -65,14 +65,14 @@ def torch_runtime() -> dict[str, Any]:
 
 
 def _install(
-    operator: operators.Operator, values: dict[str, Any], parent: pulumi.Resource, after: Sequence[pulumi.Resource] = ()
+    operator: operators.Operator, values: dict[str, Any], parent: Component, after: Sequence[pulumi.Resource] = ()
 ) -> pulumi.Resource:
     chart = operator.chart, operator.version, values
     return helm_release(parent, operator.release, operator.namespace, *chart, after, repository=operator.repository)
 
 
 def helm_release(
-    parent: pulumi.Resource,
+    parent: Component,
     release: str,
     namespace: str,
     chart: str,
@@ -82,12 +82,21 @@ def helm_release(
     *,
     hooks: pulumi.ResourceHookBinding | None = None,
     repository: str | None = None,
+    main_child: bool = False,
 ) -> k8s.helm.v3.Release:
-    """A chart in a namespace of its own. Pulumi does not wait until it answers: what needs it does."""
+    """A chart in a namespace of its own. Pulumi does not wait until it answers: what needs it does.
+
+    With `main_child`, it takes the options of its component that no child inherits.
+    """
     # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
-    created = k8s.core.v1.Namespace(namespace, metadata={"name": namespace}, opts=pulumi.ResourceOptions(parent=parent))
+    created = k8s.core.v1.Namespace(*parent.child(namespace), metadata={"name": namespace})
+    before = [created, *after]
+    if main_child:
+        opts = parent.main_options(depends_on=before, hooks=hooks)
+    else:
+        opts = pulumi.ResourceOptions(parent=parent, depends_on=before, hooks=hooks)
     return k8s.helm.v3.Release(
-        release,
+        *named(release, opts),
         name=release,
         namespace=namespace,
         chart=chart,
@@ -95,5 +104,4 @@ def helm_release(
         version=version,
         skip_await=True,
         values=values,
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[created, *after], hooks=hooks),
     )

@@ -14,7 +14,7 @@ from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, named
 from gke_ai.components.queues.tenant_network import network_policies
 from gke_ai.components.queues.tenant_policy import (
     FURTHER_KINDS,
@@ -155,18 +155,16 @@ class Tenant(Component):
 
         name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
-            name_of_policy,
+            *self.child(name_of_policy, hooks=policy_hook(f"policy of {name}")),
             metadata={"name": name_of_policy},
             spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds, claims),
-            opts=pulumi.ResourceOptions(parent=self, hooks=policy_hook(f"policy of {namespace}")),
         )
         # The API server refuses an object for the first rule that it breaks, and warns of every one.
         binding, _ = (
             k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
-                f"{name_of_policy}-{suffix}",
+                *self.child(f"{name_of_policy}-{suffix}", depends_on=[policy]),
                 metadata={"name": name},
                 spec={"policy_name": name_of_policy, "validation_actions": [action]},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
             )
             for suffix, name, action in (
                 ("binding", name_of_policy, "Deny"),
@@ -176,50 +174,48 @@ class Tenant(Component):
         limits = {**OBJECTS, **quota_of(further_kinds), **quota_of_accelerators(accelerators or {}), **tenant.quota}
         counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if runs_jobsets else {}
         quota = k8s.core.v1.ResourceQuota(
-            f"{namespace}/{TENANT_QUOTA}",
+            *named(f"{namespace}/{TENANT_QUOTA}", inside),
             metadata={"name": TENANT_QUOTA, "namespace": namespace, **counted},
             spec={"hard": limits},
-            opts=inside,
         )
         if published:
             k8s.core.v1.ConfigMap(
-                f"{namespace}/{CONFIG_MAP}",
+                *self.child(f"{namespace}/{CONFIG_MAP}", depends_on=[binding]),
                 metadata={"name": CONFIG_MAP, "namespace": namespace, "annotations": {ANNOTATION: published}},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[binding]),  # nobody else may write it
+                # nobody else may write it
             )
         networks = [
             k8s.networking.v1.NetworkPolicy(
-                f"{namespace}/{direction}", metadata={"name": direction, "namespace": namespace}, spec=spec, opts=inside
+                *named(f"{namespace}/{direction}", inside),
+                metadata={"name": direction, "namespace": namespace},
+                spec=spec,
             )
             for direction, spec in network_policies(tenant.ingress_from, guarded, further_kinds).items()
         ]
         accounts = {
             account: k8s.core.v1.ServiceAccount(
-                f"{namespace}/{account}",
+                *named(f"{namespace}/{account}", inside),
                 metadata={"name": account, "namespace": namespace},
                 automount_service_account_token=False,
-                opts=inside,
             )
             for account in (tenant.service_account, tenant.deployer)
         }
         role = k8s.rbac.v1.Role(
-            f"{namespace}/submit",
+            *named(f"{namespace}/submit", inside),
             metadata={"name": "submit", "namespace": namespace},
             rules=rules(further_kinds),
-            opts=inside,
         )
         k8s.rbac.v1.RoleBinding(
-            f"{namespace}/submit-binding",
+            # Rights are created last and deleted first, so nobody submits without limits.
+            *self.child(
+                f"{namespace}/submit-binding", depends_on=[binding, quota, *networks, role, accounts[tenant.deployer]]
+            ),
             metadata={"name": "submit", "namespace": namespace},
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": "submit"},
             subjects=[
                 {"kind": "ServiceAccount", "name": tenant.deployer, "namespace": namespace},
                 *(subject(member) for member in tenant.members),
             ],
-            # Rights are created last and deleted first, so nobody submits without limits.
-            opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[binding, quota, *networks, role, accounts[tenant.deployer]]
-            ),
         )
 
         self.service_account = accounts[tenant.service_account].id.apply(lambda _: tenant.service_account)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import finetune, network
 from gke_ai.settings.model import FineTune
 
@@ -44,6 +44,7 @@ class FinetuneJob(RunComponent):
         gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -56,8 +57,10 @@ class FinetuneJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
-        super().__init__(name, opts)
-        created = options(args, name, self, [self.create_service(args)], kubeconfig, last_in_queue)
+        super().__init__(name, args, opts, owner)
+        created = self.created_once(args, [self.create_service(args)], kubeconfig, last_in_queue)
         place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         self.create_job(finetune.job(args, place), created)

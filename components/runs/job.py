@@ -1,19 +1,20 @@
 """What all runs share: a Job or JobSet that is created once and that no newer run replaces."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_resource, named
 from gke_ai.components.support.cluster_client import connection, in_thread, workload_of
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.components.support.run_owner import create_owner, owned_by
 from gke_ai.manifests.job import Object, headless_service, service_of
 from gke_ai.settings.model import FineTune, Run, TpuBatch
-from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.
@@ -35,82 +36,82 @@ OWNED_BY_KUEUE = {
 
 
 class RunComponent(Component):
-    """What the components of runs share: a Job or a JobSet, and the Service through which the pods of a Job connect."""
+    """What the components of runs share: a Job or a JobSet, and the Service through which the pods of a Job connect.
+
+    A run that a newer one replaces goes on, and so does one that leaves the program. The namespace deletes it in the
+    end, or its owner, an object that is deleted with the stack.
+    """
 
     job_name: pulumi.Output[str]
+
+    @property
+    def title(self) -> str:
+        """What no other component of the program is called."""
+        return f"{type(self).__name__} {self._name}"
+
+    def __init__(
+        self, name: str, run: Run, opts: pulumi.ResourceOptions | None, owner: pulumi.Input[Mapping[str, str]] | None
+    ) -> None:
+        """Create the owner of the run, if it gets none. An empty one stands for its namespace."""
+        super().__init__(name, opts)
+        if owner is None:
+            owner = create_owner(run.namespace, f"{run.name}-owner", self)
+        self._owned = owned_by(owner)
+
+    def created_once(
+        self, run: Run, depends_on: list[pulumi.Resource], kubeconfig: pulumi.Input[str] | None, last_in_queue: bool
+    ) -> pulumi.ResourceOptions:
+        """Options of the run's Job or JobSet, which is created once and outlives a change of its configuration.
+
+        With a kubeconfig, its creation ends once the run has its place in its queue.
+        """
+        # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
+        binding = pulumi.ResourceHookBinding.merge(explained(run, self.title), kueue_hook(self.title))
+        if run.queue is not None and kubeconfig is not None:
+            order = wait_for_workload(self.title, run.namespace, kubeconfig, last_in_queue)
+            binding = pulumi.ResourceHookBinding.merge(binding, order)
+        return self.main_options(
+            depends_on=depends_on,
+            retain_on_delete=True,
+            # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget
+            # it, and repeat even an unchanged run.
+            delete_before_replace=False,
+            ignore_changes=OWNED_BY_KUEUE[run.object_kind] if run.fixed_name else SAME_RUN,
+            hooks=binding,
+        )
 
     def create_service(self, run: FineTune | TpuBatch) -> pulumi.Resource:
         """The headless Service of a Job. A replaced run keeps its own."""
         service = headless_service(run)
         name = service["metadata"]["name"]
+        metadata: Any = {**service["metadata"], **self._owned}
         return k8s.core.v1.Service(
-            f"{run.namespace}/{name}",
-            metadata=service["metadata"],
-            spec=service["spec"],
-            opts=pulumi.ResourceOptions(
-                parent=self, retain_on_delete=outlives(run), hooks=explained(run, f"service {name}")
+            *self.child(
+                f"{run.namespace}/{name}", retain_on_delete=True, hooks=explained(run, f"{self.title} service")
             ),
+            metadata=metadata,
+            spec=service["spec"],
         )
 
     def create_job(self, job: Object, opts: pulumi.ResourceOptions) -> None:
         """The Job."""
-        metadata: Any = {**job["metadata"], "annotations": {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}}
+        annotations = {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}
+        metadata: Any = {**job["metadata"], "annotations": annotations, **self._owned}
         name = metadata["name"]
-        created = k8s.batch.v1.Job(f"{metadata['namespace']}/{name}", metadata=metadata, spec=job["spec"], opts=opts)
+        created = k8s.batch.v1.Job(*named(f"{metadata['namespace']}/{name}", opts), metadata=metadata, spec=job["spec"])
         self.job_name = created.metadata.name.apply(lambda known: known or name)
         self.register_outputs({"jobName": self.job_name})
 
     def create_jobset(self, manifest: Object, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """The JobSet."""
-        metadata, spec = manifest["metadata"], manifest["spec"]
+        metadata: Any = {**manifest["metadata"], **self._owned}
+        spec = manifest["spec"]
         name = f"{metadata['namespace']}/{metadata['name']}"
-        jobset = k8s.apiextensions.CustomResource(
-            name, api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec, opts=opts
-        )
+        jobset = custom_resource(named(name, opts), api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec)
         # Read from the resource: known in a preview, and after the JobSet in an update.
-        self.job_name = cast(Any, jobset).metadata.apply(lambda metadata: str(metadata["name"]))
+        self.job_name = cast(Any, jobset).metadata["name"].apply(str)
         self.register_outputs({"jobName": self.job_name})
         return jobset
-
-
-def options(
-    run: Run,
-    name: str,
-    parent: pulumi.Resource,
-    depends_on: list[pulumi.Resource],
-    kubeconfig: pulumi.Input[str] | None,
-    last_in_queue: bool,
-) -> pulumi.ResourceOptions:
-    """Options of the run's Job or JobSet, which is created once and outlives a change of its configuration.
-
-    With a kubeconfig, its creation ends once the run has its place in its queue.
-    """
-    title = f"{run.object_kind.lower()} {name}"
-    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
-    binding = pulumi.ResourceHookBinding.merge(explained(run, title), kueue_hook(title))
-    if run.queue is not None and kubeconfig is not None:
-        order = wait_for_workload(title, run.namespace, kubeconfig, last_in_queue)
-        binding = pulumi.ResourceHookBinding.merge(binding, order)
-    by_kueue = OWNED_BY_KUEUE[run.object_kind]
-    return pulumi.ResourceOptions(
-        parent=parent,
-        depends_on=depends_on,
-        retain_on_delete=outlives(run),
-        # The API refuses a changed run with the same name. If Pulumi deleted the old run first, it would forget
-        # it, and repeat even an unchanged run.
-        delete_before_replace=False,
-        ignore_changes=by_kueue if run.fixed_name else SAME_RUN,
-        hooks=binding,
-    )
-
-
-def outlives(run: Run) -> bool:
-    """Whether the run stays after its configuration is removed: a replaced run continues, a finished one stays.
-
-    Its namespace deletes it in the end. The namespace `default` is never deleted, so Pulumi deletes its runs with the
-    stack.
-    """
-    return run.namespace != DEFAULT_NAMESPACE
 
 
 def explained(run: Run, title: str) -> pulumi.ResourceHookBinding:

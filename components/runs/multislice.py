@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import multislice
 from gke_ai.manifests.job import Place
 from gke_ai.settings.model import Multislice
@@ -51,6 +51,7 @@ class MultisliceJob(RunComponent):
         queued_seconds: int | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -68,8 +69,10 @@ class MultisliceJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
-        super().__init__(name, opts)
+        super().__init__(name, args, opts, owner)
         place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools, pool_of_slice)
-        created = options(args, name, self, [], kubeconfig, last_in_queue)
+        created = self.created_once(args, [], kubeconfig, last_in_queue)
         self.create_jobset(multislice.jobset(args, place), created)

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.nodes.shape import RECORDED_NODES
+from gke_ai.components.base import named
 from gke_ai.components.runs.run_client import RunClient
 from gke_ai.components.support.cluster_client import in_thread
 from gke_ai.components.support.polling import Pauses, ProgressLog, poll_until
@@ -24,10 +25,9 @@ def record(
     # In an annotation: Pulumi would replace a ConfigMap whose data change.
     annotations = {RECORDED_NODES: json.dumps(nodes, sort_keys=True)}
     return k8s.core.v1.ConfigMap(
-        f"{namespace}/{jobset}",
+        *named(f"{namespace}/{jobset}", opts),
         metadata={"name": jobset, "namespace": namespace, "annotations": annotations},
         data={"jobset": jobset},
-        opts=opts,
     )
 
 
@@ -44,7 +44,7 @@ def only_once(title: str, namespace: str, jobset: str, kubeconfig: pulumi.Input[
         if recorded:
             raise pulumi.RunError(
                 f"The run {namespace}/{jobset} was created before, and its JobSet was deleted. A run happens only "
-                "once. Remove it from gke-ai:training, or give it another name to run it again."
+                "once. Remove it, or give it another name to run it again."
             )
 
     return pulumi.ResourceHookBinding(before_create=[pulumi.ResourceHook(f"{title}: only once", refuse)])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.manifests import tpu_batch
 from gke_ai.manifests.job import Place
 from gke_ai.settings.model import TpuBatch
@@ -43,6 +43,7 @@ class TpuBatchJob(RunComponent):
         queued_seconds: int | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -58,8 +59,10 @@ class TpuBatchJob(RunComponent):
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
-        super().__init__(name, opts)
+        super().__init__(name, args, opts, owner)
         place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools)
         services = [self.create_service(args)] if hosts > 1 else []
-        self.create_job(tpu_batch.job(args, place), options(args, name, self, services, kubeconfig, last_in_queue))
+        self.create_job(tpu_batch.job(args, place), self.created_once(args, services, kubeconfig, last_in_queue))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.components.runs.job import RunComponent
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import network, training_job
 from gke_ai.settings.model import TrainingRun
@@ -60,6 +60,7 @@ class TrainingJob(RunComponent):
         gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
+        owner: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         """Create the run.
 
@@ -72,12 +73,14 @@ class TrainingJob(RunComponent):
             gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
+                Default: a ConfigMap of this component.
         """
-        super().__init__(name, opts)
+        super().__init__(name, args, opts, owner)
         run, jobset = args, args.object_name
-        created = options(run, name, self, [], kubeconfig, last_in_queue)
+        created = self.created_once(run, [], kubeconfig, last_in_queue)
         if kubeconfig is not None:
-            binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
+            binding = only_once(self.title, run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
         place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         resource = self.create_jobset(training_job.jobset(run, place), created)
@@ -85,5 +88,5 @@ class TrainingJob(RunComponent):
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])
         if kubeconfig is not None:
             grace = run.termination_grace_period_seconds
-            recorded.hooks = moves(f"run {name}", run.namespace, jobset, grace, kubeconfig)
+            recorded.hooks = moves(self.title, run.namespace, jobset, grace, kubeconfig)
         record(run.namespace, jobset, network.nodes_of(place), recorded)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai.components.base import Component
+
 VIEWER, WORKLOAD_USER = "roles/monitoring.viewer", "roles/iam.workloadIdentityUser"
 HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
     "kind": "ServiceAccount",
@@ -18,15 +20,19 @@ HPA_CONTROLLER: "k8s.rbac.v1.SubjectArgsDict" = {
 class AdapterParts:
     """Creates the resources that both metrics adapters share, as children of the component `parent`."""
 
-    parent: pulumi.Resource
+    parent: Component
     hooks: pulumi.ResourceHookBinding
     project: str
     cluster: str
     workload_pool: pulumi.Input[str]
 
-    def inside(self, *after: pulumi.Resource) -> pulumi.ResourceOptions:
-        """Options of a child that waits for `after`."""
-        return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after), hooks=self.hooks)
+    def inside(self, name: str, *after: pulumi.Resource) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of a child that waits for `after`."""
+        return self.parent.child(name, depends_on=list(after), hooks=self.hooks)
+
+    def main_child(self, name: str, *after: pulumi.Resource) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of the adapter's Deployment."""
+        return self.parent.main_child(name, depends_on=list(after), hooks=self.hooks)
 
     def reader_of_external_metrics(self, role: str, binding: str) -> list[pulumi.Resource]:
         """Let the HPA controller read external metrics."""
@@ -46,7 +52,7 @@ class AdapterParts:
         return [
             self._bind("system:auth-delegator", delegator, subject),
             k8s.rbac.v1.RoleBinding(
-                auth_reader,
+                *self.inside(auth_reader),
                 metadata={"name": auth_reader, "namespace": "kube-system"},
                 role_ref={
                     "api_group": "rbac.authorization.k8s.io",
@@ -54,7 +60,6 @@ class AdapterParts:
                     "name": "extension-apiserver-authentication-reader",
                 },
                 subjects=[subject],
-                opts=self.inside(),
             ),
             *self._cluster_role(resource_reader, rules, resource_reader, subject),
         ]
@@ -66,18 +71,17 @@ class AdapterParts:
         binding: str,
         subject: "k8s.rbac.v1.SubjectArgsDict",
     ) -> list[pulumi.Resource]:
-        role = k8s.rbac.v1.ClusterRole(name, metadata={"name": name}, rules=rules, opts=self.inside())
+        role = k8s.rbac.v1.ClusterRole(*self.inside(name), metadata={"name": name}, rules=rules)
         return [role, self._bind(name, binding, subject, role)]
 
     def _bind(
         self, role: str, binding: str, subject: "k8s.rbac.v1.SubjectArgsDict", *after: pulumi.Resource
     ) -> pulumi.Resource:
         return k8s.rbac.v1.ClusterRoleBinding(
-            binding,
+            *self.inside(binding, *after),
             metadata={"name": binding},
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             subjects=[subject],
-            opts=self.inside(*after),
         )
 
     def api_service(
@@ -86,7 +90,7 @@ class AdapterParts:
         """An APIService, created after its server and deleted before it."""
         # An API without a server blocks the deletion of namespaces.
         return k8s.apiregistration.v1.APIService(
-            f"{version}.{group}",
+            *self.inside(f"{version}.{group}", *after),
             metadata={"name": f"{version}.{group}"},
             spec={
                 "group": group,
@@ -97,5 +101,4 @@ class AdapterParts:
                 "insecure_skip_tls_verify": True,
                 "service": {"name": service[0], "namespace": service[1], "port": 443},
             },
-            opts=self.inside(*after),
         )

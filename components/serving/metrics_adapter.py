@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_resource
 from gke_ai.components.serving.adapter_parts import AdapterParts
 from gke_ai.components.serving.prometheus_adapter import prometheus_adapter
 from gke_ai.components.serving.stackdriver_adapter import stackdriver_adapter
@@ -74,8 +73,8 @@ class MetricsAdapter(Component):
 def collect_tpu_metrics(parts: AdapterParts) -> None:
     """Collect the metrics of the TPU device plugin."""
     plugin = {"k8s-app": "tpu-device-plugin"}
-    k8s.apiextensions.CustomResource(
-        "tpu-metrics-exporter",
+    custom_resource(
+        parts.inside("tpu-metrics-exporter"),
         api_version=POD_MONITORING_API,
         kind="PodMonitoring",
         metadata={"name": "tpu-metrics-exporter", "namespace": "kube-system", "labels": plugin},
@@ -83,22 +82,21 @@ def collect_tpu_metrics(parts: AdapterParts) -> None:
             "selector": {"matchLabels": plugin},
             "endpoints": [{"port": 2112, "interval": f"{SYSTEM_SCRAPE_SECONDS}s"}],
         },
-        opts=parts.inside(),
     )
 
 
 def explain(args: pulumi.ErrorHookArgs) -> bool:
     """Explain an object that already exists. Never retry: it would not help."""
-    latest = args.errors[0]
+    latest, name = args.errors[0], args.name.rpartition("/")[2]
     if args.type.startswith("gcp:") and "lready exists" in latest:
         pulumi.log.error(
-            f"The project already has a Google service account {args.name} that this stack did not "
+            f"The project already has a Google service account {name} that this stack did not "
             "create. Another stack of the project may scale through prometheus. Destroy that stack first, or give this "
             "stack a project of its own."
         )
     elif "already exists" in latest:
         pulumi.log.error(
-            f"The cluster already has a {args.type.rpartition(':')[2]} {args.name} that this stack did not "
+            f"The cluster already has a {args.type.rpartition(':')[2]} {name} that this stack did not "
             "create. Another metrics adapter is installed, and a cluster can have only one. Find it with kubectl get "
             f"apiservice {EXTERNAL_METRICS} -o jsonpath={{.spec.service}}. Remove it, or remove `autoscaling` from "
             "this stack."

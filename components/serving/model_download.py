@@ -81,10 +81,7 @@ class ModelDownload(Component):
         # By its content: a changed program is a new ConfigMap, and a pod that starts meanwhile finds its own.
         program = f"{download.name}-{hashlib.sha256(''.join(content.values()).encode()).hexdigest()[:6]}"
         config_map = k8s.core.v1.ConfigMap(
-            f"{namespace}/{program}",
-            metadata={"name": program, "namespace": namespace},
-            data=content,
-            opts=pulumi.ResourceOptions(parent=self),
+            *self.child(f"{namespace}/{program}"), metadata={"name": program, "namespace": namespace}, data=content
         )
         # Any: checking this literal against the provider's types exhausts mypy's memory.
         spec: Any = {
@@ -93,15 +90,14 @@ class ModelDownload(Component):
             "template": {"metadata": {"annotations": annotations()}, "spec": pod(download, program)},
         }
         job = k8s.batch.v1.Job(
-            f"{namespace}/{download.name}",
-            metadata={"name": download.name, "namespace": namespace, "annotations": SKIP_AWAIT},
-            spec=spec,
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            *self.main_child(
+                f"{namespace}/{download.name}",
                 depends_on=[config_map],
                 ignore_changes=SAME_RUN,  # a later release that writes the spec differently repeats nothing
                 delete_before_replace=False,
             ),
+            metadata={"name": download.name, "namespace": namespace, "annotations": SKIP_AWAIT},
+            spec=spec,
         )
         self.job_name = job.metadata.name.apply(lambda name: name or download.name)
         # The Job, known once the bucket has the model.

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
@@ -45,7 +44,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
         "namespace": PROMETHEUS_NAMESPACE,
         "labels": labels,
     }
-    account = k8s.core.v1.ServiceAccount(PROMETHEUS_NAME, metadata=metadata, opts=parts.inside())
+    account = k8s.core.v1.ServiceAccount(*parts.inside(PROMETHEUS_NAME), metadata=metadata)
     permissions = [
         *parts.reader_of_external_metrics(f"{CHART}-external-metrics", f"{CHART}-hpa-controller-external-metrics"),
         *parts.adapter_permissions(
@@ -59,7 +58,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
     ]
     configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster, engines)}, sort_keys=False)
     rules = k8s.core.v1.ConfigMap(
-        PROMETHEUS_NAME, metadata=metadata, data={"config.yaml": configuration}, opts=parts.inside()
+        *parts.inside(PROMETHEUS_NAME), metadata=metadata, data={"config.yaml": configuration}
     )
     container: k8s.core.v1.ContainerArgsDict = {
         "name": CHART,
@@ -98,7 +97,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
         "volumes": [{"name": "config", "config_map": {"name": PROMETHEUS_NAME}}, {"name": "tmp", "empty_dir": {}}],
     }
     deployment = k8s.apps.v1.Deployment(
-        PROMETHEUS_NAME,
+        *parts.main_child(PROMETHEUS_NAME, account, rules, *permissions),
         metadata=metadata,
         spec={
             "replicas": 1,
@@ -112,17 +111,15 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
                 "spec": pod,
             },
         },
-        opts=parts.inside(account, rules, *permissions),
     )
     service = k8s.core.v1.Service(
-        PROMETHEUS_NAME,
+        *parts.inside(PROMETHEUS_NAME),
         metadata=metadata,
         spec={
             "type": "ClusterIP",
             "selector": selector,
             "ports": [{"protocol": "TCP", "port": 443, "target_port": "https"}],
         },
-        opts=parts.inside(),
     )
     served = (PROMETHEUS_NAME, PROMETHEUS_NAMESPACE)
     return parts.api_service("external.metrics.k8s.io", "v1beta1", 100, served, [deployment, service])
@@ -131,13 +128,12 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
 def _frontend(parts: AdapterParts) -> None:
     selector = {"app": FRONTEND}
     account = k8s.core.v1.ServiceAccount(
-        FRONTEND_ACCOUNT,
+        *parts.inside(FRONTEND_ACCOUNT),
         metadata={
             "name": FRONTEND_ACCOUNT,
             "namespace": PROMETHEUS_NAMESPACE,
             "annotations": {"iam.gke.io/gcp-service-account": _frontend_identity(parts)},
         },
-        opts=parts.inside(),
     )
     container: k8s.core.v1.ContainerArgsDict = {
         "name": FRONTEND,
@@ -167,50 +163,44 @@ def _frontend(parts: AdapterParts) -> None:
         "containers": [container],
     }
     k8s.apps.v1.Deployment(
-        FRONTEND,
+        *parts.inside(FRONTEND, account),
         metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
         spec={
             "replicas": 2,
             "selector": {"match_labels": selector},
             "template": {"metadata": {"labels": selector}, "spec": pod},
         },
-        opts=parts.inside(account),
     )
     k8s.policy.v1.PodDisruptionBudget(
-        FRONTEND,
+        *parts.inside(FRONTEND),
         metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
         spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
-        opts=parts.inside(),
     )
     k8s.core.v1.Service(
-        FRONTEND_SERVICE,
+        *parts.inside(FRONTEND_SERVICE),
         metadata={"name": FRONTEND_SERVICE, "namespace": PROMETHEUS_NAMESPACE},
         spec={"cluster_ip": "None", "selector": selector, "ports": [{"name": "web", "port": FRONTEND_PORT}]},
-        opts=parts.inside(),
     )
 
 
 def _frontend_identity(parts: AdapterParts) -> str:
     """Create the Google service account of the frontend. Returns its e-mail address."""
     project = parts.project
-    opts = pulumi.ResourceOptions(parent=parts.parent)
     account = gcp.serviceaccount.Account(
-        FRONTEND_ACCOUNT,
+        *parts.inside(FRONTEND_ACCOUNT),
         account_id=FRONTEND_ACCOUNT,
         project=project,
         display_name="Prometheus frontend of the metrics adapter",
-        opts=parts.inside(),
     )
     gcp.serviceaccount.IAMMember(
-        FRONTEND_ACCOUNT,
+        *parts.parent.child(FRONTEND_ACCOUNT),
         service_account_id=account.name,
         role=WORKLOAD_USER,
         member=after_workload_pool(
             f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]", parts.workload_pool
         ),
-        opts=opts,
     )
-    gcp.projects.IAMMember(FRONTEND_ACCOUNT, project=project, role=VIEWER, member=account.member, opts=opts)
+    gcp.projects.IAMMember(*parts.parent.child(FRONTEND_ACCOUNT), project=project, role=VIEWER, member=account.member)
     return f"{FRONTEND_ACCOUNT}@{project}.iam.gserviceaccount.com"
 
 

@@ -13,7 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_object, named
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests import workload
@@ -41,7 +41,7 @@ class ModelServer(Component, Generic[S_co]):
     rollout is possible; with one replica it is an outage.
 
     Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
-    Deployment omits its replicas, and the autoscaler owns them.
+    Deployment begins with its `replicas`, and the autoscaler owns them from then on: turning it on or off changes none.
 
     A change of the engine updates the Deployment and the Service in place, because the components of all engines are
     aliases of each other. So the servers of a program need different names.
@@ -77,7 +77,7 @@ class ModelServer(Component, Generic[S_co]):
         Args:
             node_selector: Labels of the nodes to run on.
             kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
-            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            autoscaled: An autoscaler sets the number of replicas, so updates leave it.
             api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
         """
         super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
@@ -93,6 +93,7 @@ class ModelServer(Component, Generic[S_co]):
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
+            "replicas": server.replicas,
             "selector": {"match_labels": selector},
             "strategy": {
                 "type": "RollingUpdate",
@@ -106,34 +107,34 @@ class ModelServer(Component, Generic[S_co]):
                 "spec": pod(server, containers, node_selector or {}, self.service_links),
             },
         }
-        if not autoscaled:
-            spec["replicas"] = server.replicas
         deployment = k8s.apps.v1.Deployment(
-            f"{namespace}/{server.name}",
+            *self.main_child(
+                f"{namespace}/{server.name}",
+                # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
+                ignore_changes=["spec.replicas"] if autoscaled else None,
+                # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
+                hooks=kueue_hook(f"{type(self).__name__} {name}"),
+            ),
             metadata={
                 "name": server.name,
                 "namespace": namespace,
                 "labels": {**selector, **workload.queue_label(server)},
-                "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **FORCE},
+                "annotations": {**SKIP_AWAIT, **FORCE},
             },
             spec=spec,
-            # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}")),
         )
         k8s.core.v1.Service(
-            f"{namespace}/{service}",
+            *named(f"{namespace}/{service}", inside),
             # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
             # refresh would record a missing endpoint as an error.
             metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
             spec={"type": "ClusterIP", "selector": selector, "ports": self.service_ports()},
-            opts=inside,
         )
         if server.disruption_budget:
             k8s.policy.v1.PodDisruptionBudget(
-                f"{namespace}/{server.name}",
+                *named(f"{namespace}/{server.name}", inside),
                 metadata={"name": server.name, "namespace": namespace},
                 spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
-                opts=inside,
             )
         if server.pod_monitoring:
             engine = engine_of(server)

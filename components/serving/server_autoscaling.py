@@ -79,7 +79,7 @@ class ServerAutoscaling(Component):
         if any(known[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             collect_metrics(spec, target, pulumi.ResourceOptions(parent=self))
         resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
-            f"{target.namespace}/{spec.name}",
+            *self.main_child(f"{target.namespace}/{spec.name}"),
             metadata={"name": spec.name, "namespace": target.namespace},
             spec={
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
@@ -95,7 +95,6 @@ class ServerAutoscaling(Component):
                     },
                 },
             },
-            opts=pulumi.ResourceOptions(parent=self),
         )
         self.autoscaler_name = resource.metadata.name.apply(lambda name: name or spec.name)
         self.register_outputs({"autoscalerName": self.autoscaler_name})

@@ -1,6 +1,5 @@
 """The Custom Metrics Stackdriver Adapter."""
 
-import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
@@ -15,13 +14,10 @@ STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = STACKDRIVER_ADAPTER, "custom-metrics-s
 
 def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIService":
     """Create the Custom Metrics Stackdriver Adapter. Returns the API of external metrics."""
-    namespace = k8s.core.v1.Namespace(
-        STACKDRIVER_NAMESPACE, metadata={"name": STACKDRIVER_NAMESPACE}, opts=parts.inside()
-    )
+    namespace = k8s.core.v1.Namespace(*parts.inside(STACKDRIVER_NAMESPACE), metadata={"name": STACKDRIVER_NAMESPACE})
     account = k8s.core.v1.ServiceAccount(
-        STACKDRIVER_NAME,
+        *parts.inside(STACKDRIVER_NAME, namespace),
         metadata={"name": STACKDRIVER_NAME, "namespace": STACKDRIVER_NAMESPACE},
-        opts=parts.inside(namespace),
     )
     _grant_to_principal(parts)
     permissions = [
@@ -52,17 +48,16 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
     }
     pod: k8s.core.v1.PodSpecArgsDict = {"service_account_name": STACKDRIVER_NAME, "containers": [container]}
     deployment = k8s.apps.v1.Deployment(
-        STACKDRIVER_NAME,
+        *parts.main_child(STACKDRIVER_NAME, account, *permissions),
         metadata={"name": STACKDRIVER_NAME, "namespace": STACKDRIVER_NAMESPACE, "labels": selector},
         spec={
             "replicas": 1,
             "selector": {"match_labels": selector},
             "template": {"metadata": {"labels": {**selector, **in_system}}, "spec": pod},
         },
-        opts=parts.inside(account, *permissions),
     )
     service = k8s.core.v1.Service(
-        STACKDRIVER_NAME,
+        *parts.inside(STACKDRIVER_NAME, namespace),
         metadata={
             "name": STACKDRIVER_NAME,
             "namespace": STACKDRIVER_NAMESPACE,
@@ -73,7 +68,6 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
             "selector": selector,
             "ports": [{"protocol": "TCP", "port": 443, "target_port": 443}],
         },
-        opts=parts.inside(namespace),
     )
     served = (STACKDRIVER_NAME, STACKDRIVER_NAMESPACE)
     for version, priority in (("v1beta1", 100), ("v1beta2", 200)):
@@ -86,9 +80,8 @@ def _grant_to_principal(parts: AdapterParts) -> None:
     number = project_number(project, "The metrics adapter's permission needs", parts.parent)
     member = principal(number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME)
     gcp.projects.IAMMember(
-        STACKDRIVER_NAME,
+        *parts.parent.child(STACKDRIVER_NAME),
         project=project,
         role=VIEWER,
         member=after_workload_pool(member, parts.workload_pool),
-        opts=pulumi.ResourceOptions(parent=parts.parent),
     )

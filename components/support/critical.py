@@ -6,16 +6,16 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.base import SKIP_AWAIT, Component, named
 
 PRIORITY = "system-node-critical"
 
 
 def critical_namespace(name: str, component: Component) -> tuple[k8s.core.v1.Namespace, k8s.core.v1.ResourceQuota]:
     """Creates a namespace for pods of this priority, and the quota without which GKE allows none in it."""
-    space = k8s.core.v1.Namespace(name, metadata={"name": name}, opts=pulumi.ResourceOptions(parent=component))
+    space = k8s.core.v1.Namespace(*component.child(name), metadata={"name": name})
     quota = k8s.core.v1.ResourceQuota(
-        f"{name}/critical-pods",
+        *component.child(f"{name}/critical-pods", depends_on=[space]),
         metadata={"name": "critical-pods", "namespace": name},
         spec={
             "hard": {"pods": "1G"},
@@ -23,7 +23,6 @@ def critical_namespace(name: str, component: Component) -> tuple[k8s.core.v1.Nam
                 "match_expressions": [{"scope_name": "PriorityClass", "operator": "In", "values": [PRIORITY]}]
             },
         },
-        opts=pulumi.ResourceOptions(parent=component, depends_on=[space]),
     )
     return space, quota
 
@@ -48,9 +47,8 @@ def critical_daemon_set(
         **pod,
     }
     k8s.apps.v1.DaemonSet(
-        f"{namespace}/{name}",
+        *named(f"{namespace}/{name}", opts),
         # Nodes may come much later.
         metadata={"name": name, "namespace": namespace, "annotations": SKIP_AWAIT},
         spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-        opts=opts,
     )

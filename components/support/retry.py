@@ -75,7 +75,7 @@ ALL_LATE = (
     Late(
         "GKE",
         ('kind "SecretSync"', 'kind "SecretProviderClass"'),
-        "gke-ai:hfTokenSecret needs GKE 1.34 or newer: upgrade the cluster",
+        "A token from Secret Manager needs GKE 1.34 or newer: upgrade the cluster",
         GKE_PATIENCE_SECONDS,
         usual=0,
         fault="does not serve this kind",
@@ -83,7 +83,7 @@ ALL_LATE = (
     Late(
         "GKE",
         ('kind "InferencePool"', 'kind "Gateway"', 'kind "HTTPRoute"', 'kind "HealthCheckPolicy"', "GCPBackendPolicy"),
-        "gke-ai:gateway needs GKE 1.34.0-gke.1626000 or newer and the Gateway API, which a cluster gets within minutes "
+        "A gateway needs GKE 1.34.0-gke.1626000 or newer and the Gateway API, which a cluster gets within minutes "
         "after it is turned on: upgrade the cluster, or wait",
         fault="does not serve this kind",
     ),

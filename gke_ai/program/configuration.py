@@ -35,13 +35,15 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
     project = google.get("project") or ""
     secrets = Secrets(value_of(HF_TOKEN), value_of(API_KEY))
     try:
+        configured = configuration()
         stack = settings.load(
-            configuration(),
+            configured,
             project,
             token_given=secrets.token is not None,
             api_key_given=secrets.api_key is not None,
             region=google.get("region") or "",
             folder=Path(os.environ.get(FOLDER, "")),
+            encrypted=[key for key in configured if pulumi.runtime.is_config_secret(f"{pulumi.get_project()}:{key}")],
             token_problems=[
                 *problems(settings.token_problems, HF_TOKEN),
                 *problems(settings.api_key_problems, API_KEY),

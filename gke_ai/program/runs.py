@@ -31,7 +31,8 @@ def create_runs(
             *([latest[line]] if line in latest else []),
         ]
         last_in_queue = queue is not None and last_runs[queue] is run
-        latest[line] = create_run(run, cluster, in_cluster(cluster, *before), last_in_queue)
+        owner = prerequisites.namespaces[run.section.namespace].run_owner()
+        latest[line] = create_run(run, cluster, in_cluster(cluster, *before), last_in_queue, owner)
         components.append((run.section, latest[line]))
     return components
 
@@ -43,6 +44,7 @@ class OfEveryRun(TypedDict):
     queued_seconds: int | None
     kubeconfig: pulumi.Output[str]
     last_in_queue: bool
+    owner: pulumi.Input[Mapping[str, str]]
 
 
 class OfGpuRun(OfEveryRun):
@@ -61,7 +63,11 @@ class OfTpuRun(OfEveryRun):
 
 
 def create_run(
-    placed: Placed[model.Run], cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
+    placed: Placed[model.Run],
+    cluster: GkeCluster,
+    opts: pulumi.ResourceOptions,
+    last_in_queue: bool,
+    owner: pulumi.Input[Mapping[str, str]],
 ) -> RunComponent:
     """The component of a run, with the nodes that it runs on."""
     run, place = placed.section, place_of(placed)
@@ -71,6 +77,7 @@ def create_run(
         "queued_seconds": place.queued_seconds,
         "kubeconfig": cluster.kubeconfig,
         "last_in_queue": last_in_queue,
+        "owner": owner,
     }
     network = technology.name if technology else None
     gpus: OfGpuRun = {**shared, "claims_nics": bool(place.fabric.nics), "gpudirect": network}

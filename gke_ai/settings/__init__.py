@@ -16,7 +16,13 @@ from gke_ai.settings.reading import read, with_project
 from gke_ai.settings.resolved import ResolvedStack, needs
 from gke_ai.settings.rules import check
 from gke_ai.settings.rules.provider import project_problems, region_problems
-from gke_ai.settings.rules.secrets import api_key_problems, missing_api_key, token_problems
+from gke_ai.settings.rules.secrets import (
+    api_key_problems,
+    encrypted_problem,
+    encrypted_values,
+    missing_api_key,
+    token_problems,
+)
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
 
 __all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
@@ -30,6 +36,7 @@ def load(
     token_problems: Iterable[Problem] = (),
     api_key_given: bool = True,
     folder: Path = Path(),
+    encrypted: Iterable[str] = (),
 ) -> ResolvedStack:
     """Parses, resolves and checks the configuration of a stack.
 
@@ -42,13 +49,17 @@ def load(
         region: The provider's default region.
         token_problems: Problems of the token and of the API key, by `gke_ai.settings.rules.secrets`.
         api_key_given: Whether an API key of the gateway is set.
+        encrypted: Keys in which Pulumi has decrypted a value. It does not tell which.
         folder: The folder of the files that sections name. Default: the current one, which is the program's project.
     """
     wrong_project = list(project_problems(project))
     # Without a valid project, check names with a substitute.
     project_id = "project-id" if wrong_project else project
     secrets = {secret.key for secret in SECRETS}
-    stated = section_files.read({key: value for key, value in values.items() if key not in secrets}, folder)
+    plain = {key: value for key, value in values.items() if key not in secrets}
+    hidden = [path for key, value in plain.items() for path in encrypted_values(value, f"{PREFIX}{key}")]
+    hidden += [f"{PREFIX}{key}" for key in encrypted if key in plain]
+    stated = section_files.read(plain, folder)
     sections = {key: with_project(value, project_id) for key, value in stated.values.items()}
     settings, unresolved, problems = read(sections)
     problems += [Problem(*mistake) for mistake in stated.mistakes]
@@ -63,6 +74,10 @@ def load(
     if not unresolved.overlaps(f"{PREFIX}gateway"):
         problems += missing_api_key(settings.gateway, API_KEY.key in values, api_key_given)
     problems += check(stack)
+    if hidden:
+        # What else is wrong there is wrong with the encrypted text, or would quote the decrypted one.
+        problems = [problem for problem in problems if not any(problem.path.startswith(path) for path in hidden)]
+        problems += map(encrypted_problem, hidden)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
         problems.sort(key=lambda problem: _section_index(problem.path, order))

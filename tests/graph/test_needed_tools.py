@@ -33,7 +33,7 @@ def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
     record = shared_record(configuration(path), True)
     needed: set[str] = {"stack"}
     for release in record.all("Release"):
-        needed |= {"helm", release.name}
+        needed |= {"helm", release.part}
     inputs: list[Any] = [resource.inputs for resource in record.resources.values()]
     if any("prometheus-adapter/prometheus-adapter:" in image for image in images(inputs)):
         needed |= {"prometheus", "prometheus-adapter"}

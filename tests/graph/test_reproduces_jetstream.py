@@ -201,7 +201,7 @@ def test_cloud_resources_are_those_of_the_source(adapter: str, records: dict[str
 def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: dict[str, Record]) -> None:
     wanted, record = filled(SOURCE["server"]), records[adapter]
     deployment = record.one("Deployment", "maxengine-server").inputs
-    assert "replicas" not in deployment["spec"], "the autoscaler decides them"
+    assert deployment["spec"]["replicas"] == 1, "and the autoscaler decides from then on"
     spec = deployment["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == wanted["nodeSelector"]
     assert {container["name"] for container in spec["containers"]} == wanted["containers"].keys()

@@ -124,12 +124,14 @@ def test_probes_are_optional(engine: str, serve: Any) -> None:
 
 
 @every_engine
-def test_autoscaled_server_writes_no_replicas(engine: str, serve: Any) -> None:
-    deployment = serve(engine, autoscaled=True).one("Deployment").inputs
-    assert "replicas" not in deployment["spec"]
-    assert "pulumi.com/patchForce" not in deployment["metadata"]["annotations"], (
-        "it would take them from the autoscaler"
-    )
+def test_autoscaling_changes_no_input_of_a_server_and_owns_its_replicas(engine: str, serve: Any) -> None:
+    scaled, plain = (serve(engine, replicas=3, autoscaled=autoscaled).one("Deployment") for autoscaled in (True, False))
+    assert scaled.inputs["spec"]["replicas"] == 3
+    assert (scaled.ignored, plain.ignored) == (("spec.replicas",), ())
+    ports = scaled.inputs["spec"]["template"]["spec"]["containers"][0].pop("ports", None)
+    assert ports or engine == "jetstream", "of the metrics by which it is scaled"
+    plain.inputs["spec"]["template"]["spec"]["containers"][0].pop("ports", None)
+    assert scaled.inputs == plain.inputs
 
 
 @every_engine

@@ -296,9 +296,9 @@ def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_r
     with pytest.raises(pulumi.RunError) as refused:
         run("user:ada@example.com", GROUP)
     assert str(refused.value) == (
-        f"gke-ai:tenants has no group among its members any more, and cluster c still uses {GROUP} for Google Groups "
-        "in RBAC. Google's provider would keep it. List a group again, or run: gcloud container clusters update c "
-        '--location us-central1 --project my-project --security-group="", then pulumi refresh.'
+        f"No group is a member of a tenant any more, and cluster c still uses {GROUP} for Google Groups in RBAC. "
+        "Google's provider would keep it. Let a group be a member of a tenant again, or run: gcloud container clusters "
+        'update c --location us-central1 --project my-project --security-group="", then pulumi refresh.'
     )
 
 

@@ -37,14 +37,14 @@ def recorded(values: Object, preview: bool = True) -> Record:
 
 
 def frameworks(record: Record) -> list[str]:
-    (kueue,) = (release for release in record.all("Release") if release.name == "kueue")
+    (kueue,) = (release for release in record.all("Release") if release.part == "kueue")
     configuration = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
     names: list[str] = configuration["integrations"]["frameworks"]
     return names
 
 
 def releases(record: Record) -> dict[str, Mapping[str, Any]]:
-    return {release.name: release.inputs for release in record.all("Release")}
+    return {release.part: release.inputs for release in record.all("Release")}
 
 
 def test_a_stack_without_the_keys_has_neither() -> None:
@@ -125,12 +125,12 @@ def test_both_are_installed_before_kueue_which_queues_their_kinds(preview: bool)
     assert frameworks(record)[-3:] == NAMES
     assert own[KUBERAY.release]["repositoryOpts"] == {"repo": KUBERAY.repository}
     (runtime,) = (item for item in record.all("ClusterTrainingRuntime"))
-    assert runtime.name == "torch-distributed"
+    assert runtime.part == "torch-distributed"
 
 
 def test_kueue_waits_for_them_and_trainer_for_jobset() -> None:
     record = recorded(stated(trainer="install", ray="install"), False)
-    of = {release.name: record.waits_for(release) for release in record.all("Release")}
+    of = {release.part: record.waits_for(release) for release in record.all("Release")}
     assert {f"Release {name}" for name in ("jobset", TRAINER.release, KUBERAY.release)} <= of["kueue"]
     assert "Release jobset" in of[TRAINER.release]
 

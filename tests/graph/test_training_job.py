@@ -243,15 +243,15 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(pulumi.RunError) as refused:
         asyncio.run(refuse(args))
     assert str(refused.value) == (
-        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it from "
-        "gke-ai:training, or give it another name to run it again."
+        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it, or "
+        "give it another name to run it again."
     )
 
 
 def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
     built = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
-    configmap, jobset = built.one("ConfigMap"), built.one("JobSet")
-    assert configmap.object_name == jobset.object_name
+    jobset = built.one("JobSet")
+    configmap = built.one("ConfigMap", jobset.object_name)
     assert jobset.urn in configmap.dependencies
     assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
     nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])

@@ -31,12 +31,12 @@ def test_the_version_is_the_next_one_of_the_changelog() -> None:
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
     """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
-    values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
+    values: dict[str, Any] = {release.part: release.inputs["values"] for release in releases}
     tags = {
         "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
         "jobset": values["jobset"]["image"]["tag"],
     }
-    return {release.name: (release.inputs["version"], tags[release.name]) for release in releases}
+    return {release.part: (release.inputs["version"], tags[release.part]) for release in releases}
 
 
 def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
@@ -65,7 +65,11 @@ BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations":
 
 def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Run what comes before the update of a flavor, in a preview and in an update."""
-    refuse_other_nodes(pulumi.ResourceHookArgs("", "", "b200", "", {"spec": after}, {"spec": before}))
+    refuse_other_nodes(
+        pulumi.ResourceHookArgs(
+            "", "", "kueue/b200", "", {"metadata": {"name": "b200"}, "spec": after}, {"spec": before}
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_u
     changed: dict[str, Any], named: str
 ) -> None:
     after = {key: value for key, value in {**BLUE, **changed}.items() if value}
-    with pytest.raises(pulumi.RunError, match=f"{named} of flavor b200 would change.* Give the flavor a new name"):
+    with pytest.raises(pulumi.RunError, match=f"Flavor b200: {named} would change.* Give the flavor a new name"):
         change_flavor(BLUE, after)
 
 

@@ -472,5 +472,5 @@ def test_a_pool_that_loses_some_of_its_nodes_with_pods_says_that_gke_chooses_the
 
 
 def test_figures_of_google_do_not_make_a_kept_base_stale(tmp_path: Path) -> None:
-    before = prepared.key("prod", configured(tmp_path, Calibration()))
-    assert prepared.key("prod", configured(tmp_path, FIGURES)) == before
+    before = prepared.key("prod", configured(tmp_path, Calibration()), None)
+    assert prepared.key("prod", configured(tmp_path, FIGURES), None) == before

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -355,12 +356,28 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def source(folder: Path, base: Path | None = None, **more: Any) -> plain.Manifests:
-    return plain.source(folder, base, snapshot(kueueVersion=KUEUE_VERSION, **more), "snapshot.json")
+    return plain.source(folder, base, snapshot(**{"kueueVersion": KUEUE_VERSION, **more}), "snapshot.json")
 
 
 def test_the_base_is_the_folder_where_the_branch_left_main(checkout: Path) -> None:
     change = source(checkout / "cluster").change
     assert (titles(change.apply), titles(change.delete)) == (["Job research/c"], ["Job research/b"])
+
+
+def test_a_kept_base_is_for_clusters_with_the_same_controllers(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base of a cluster with JobSet or with another Kueue is another one."""
+    kept = []
+    monkeypatch.setattr("gke_ai.forecast.rehearse.release.build", lambda *_: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.prepared.bring_up", lambda _, name, *__: kept.append(name))
+    setups: list[dict[str, Any]] = [{"jobset": False}, {"jobset": True}, {"jobset": False, "kueue": {"release": "0.1"}}]
+    emulator = SimpleNamespace(state=tmp_path / "state")
+    for setup in (*setups, setups[0]):
+        monkeypatch.setattr(plain, "controllers", lambda *_, setup=setup: setup)
+        source(checkout / "cluster").bring_up(emulator)  # type: ignore[arg-type]
+    assert len(set(kept)) == 3
+    assert kept[0] == kept[3]
 
 
 def test_a_new_folder_has_an_empty_base(checkout: Path) -> None:

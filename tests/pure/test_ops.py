@@ -20,7 +20,7 @@ from rich.console import Console
 from emulator.cloud.api import kubeconfig
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.kube.client import Answer, client_of, list_objects
+from gke_ai.kube.client import client_of, list_objects
 from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.ops.lifecycle import down, recover
 from gke_ai.ops.status import command as status
@@ -258,40 +258,6 @@ def test_unused_crd_of_jobset_is_deleted(monkeypatch: pytest.MonkeyPatch, capsys
     down.delete_crd(None)  # type: ignore[arg-type]
     assert not used.deleted
     assert "JobSets that are not of this stack" in capsys.readouterr().out
-
-
-def test_down_deletes_runs_that_would_outlive_the_stack_in_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    def recorded(kind: str, namespace: str, name: str, retained: bool = True) -> dict[str, Any]:
-        metadata = {"name": name, "namespace": namespace}
-        return {"type": kind, "retainOnDelete": retained, "inputs": {"metadata": metadata}}
-
-    own = {"type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": "llm"}}}
-    job, service = "kubernetes:batch/v1:Job", "kubernetes:core/v1:Service"
-    stack = Stack("prod")
-    vars(stack)["resources"] = [
-        *(own, recorded(job, "llm", "finetune")),
-        *(recorded(job, "research", "finetune"), recorded(service, "research", "finetune")),
-        *(recorded("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "research", "train"),),
-        recorded(service, "research", "server", retained=False),
-    ]
-    deleted: list[str] = []
-    answer = Answer(200)
-
-    def request(_: object, method: str, path: str, __: object) -> Answer:
-        assert method == "DELETE"
-        deleted.append(path)
-        return answer
-
-    monkeypatch.setattr(down, "request", request)
-    down.end_runs(stack, None)  # type: ignore[arg-type]
-    assert deleted == [
-        "/apis/batch/v1/namespaces/research/jobs/finetune",
-        "/api/v1/namespaces/research/services/finetune",
-        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/research/jobsets/train",
-    ]
-    answer = Answer(403, error="forbidden")
-    with pytest.raises(Stop, match="and nothing else was deleted: forbidden"):
-        down.end_runs(stack, None)  # type: ignore[arg-type]
 
 
 def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:

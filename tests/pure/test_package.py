@@ -238,7 +238,7 @@ def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -
         if not found.get("plain")
     }
     assert {name for _, name in outputs} == {
-        *("apiKey", "cluster", "clusterZones", "kubeconfig", "serversReady", "token", "workloadPool")
+        *("apiKey", "cluster", "clusterZones", "kubeconfig", "owner", "serversReady", "token", "workloadPool")
     }
     assert ("GpuNodePool", "cluster") in outputs
     assert ("SystemMonitoring", "cluster") not in outputs

@@ -225,28 +225,30 @@ def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, mo
 # -------------------------------------------------------------------------------------------------------- kept bases
 def test_a_kept_base_belongs_to_its_stack_and_configuration(tmp_path: Path) -> None:
     one, other = written(tmp_path / "one.yaml", size=1), written(tmp_path / "other.yaml", size=2)
-    assert prepared.key("prod", one) == prepared.key("prod", one)
-    assert len({prepared.key("prod", one), prepared.key("dev", one), prepared.key("prod", other)}) == 3
+    assert prepared.key("prod", one, None) == prepared.key("prod", one, None)
+    assert (
+        len({prepared.key("prod", one, None), prepared.key("dev", one, None), prepared.key("prod", other, None)}) == 3
+    )
 
 
 def test_a_kept_base_belongs_to_the_measurements_that_its_configuration_names(tmp_path: Path) -> None:
     measured = tmp_path / "calibration.yaml"
     config = written(tmp_path / "config.yaml", calibration=str(measured))
     measured.write_text("nodes: []")
-    before = prepared.key("prod", config)
+    before = prepared.key("prod", config, None)
     duration = {"step": "modelLoad", "of": "llm/gemma", "seconds": 360, "maxSeconds": 400, "count": 3}
     measured.write_text(
         yaml.safe_dump({"durations": [{**duration, "measuredOn": datetime.date(2026, 11, 20), "gkeVersion": "1.36"}]})
     )
-    assert prepared.key("prod", config) != before
+    assert prepared.key("prod", config, None) != before
 
 
 def test_a_kept_base_belongs_to_the_program_of_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = written(tmp_path / "config.yaml", size=1)
     monkeypatch.setattr(prepared, "ROOT", tmp_path)
-    of_manifests = prepared.key("prod", config)
+    of_manifests = prepared.key("prod", config, None)
     (tmp_path / "__main__.py").write_text("mine\n")
-    assert prepared.key("prod", config) != of_manifests
+    assert prepared.key("prod", config, None) != of_manifests
 
 
 # ---------------------------------------------------------------------------------------------------------- command

@@ -278,6 +278,8 @@ def test_a_kind_that_a_snapshot_misses_is_not_compared() -> None:
         ("HorizontalPodAutoscaler", "status.currentMetrics[0].type", True),
         ("HorizontalPodAutoscaler", "status.desiredReplicas", False),
         ("Pod", "spec.nodeName", False),
+        ("ResourceQuota", "status.used.pods", True),
+        ("ResourceQuota", "status.hard.pods", False),
     ],
 )
 def test_only_stated_differences_are_expected(kind: str, path: str, expected: bool) -> None:

@@ -163,7 +163,10 @@ def test_a_late_kind_is_named_after_the_first_attempt_of_the_official_plugin(upd
 
 @pytest.mark.parametrize(
     ("error", "remedy"),
-    [(COMPUTE_CLASS, "ComputeClass needs GKE 1.30.3-gke.1451000"), (SECRET_SYNC, "hfTokenSecret needs GKE 1.34")],
+    [
+        (COMPUTE_CLASS, "ComputeClass needs GKE 1.30.3-gke.1451000"),
+        (SECRET_SYNC, "A token from Secret Manager needs GKE 1.34"),
+    ],
 )
 def test_remedy_for_kinds_of_gke_is_logged_as_the_wait_begins_and_ends(error: str, remedy: str, update: Update) -> None:
     update.fail(error)

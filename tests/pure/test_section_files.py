@@ -312,7 +312,9 @@ def test_a_rehearsal_reads_the_files_of_both_sides(tmp_path: Path, monkeypatch: 
     scratch = Scratch(tmp_path / "scratch")
     copy = scratch.copy("base", base, {f"{PREFIX}training": [3]})
     assert read_sections(copy) == {**read_sections(base), f"{PREFIX}training": [3]}
-    keys = {prepared.key("prod", side) for side in (copy, scratch.copy("change", file, {f"{PREFIX}training": [3]}))}
+    keys = {
+        prepared.key("prod", side, None) for side in (copy, scratch.copy("change", file, {f"{PREFIX}training": [3]}))
+    }
     assert len(keys) == 2
 
 

@@ -23,6 +23,8 @@ class Known:
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     trigger: Any = None
+    part: str = ""
+    """What the resource is called in its component."""
 
 
 # Resources by type and by name in the program, which a replacement keeps.
@@ -32,7 +34,9 @@ State = Mapping[tuple[str, str], Known]
 def known(record: Record) -> State:
     """The state after a deployment of a recorded program."""
     return {
-        (resource.type, resource.name): Known(resource.inputs, resource.inputs, resource.replacement_trigger)
+        (resource.type, resource.name): Known(
+            resource.inputs, resource.inputs, resource.replacement_trigger, resource.part
+        )
         for resource in record.resources.values()
     }
 
@@ -40,20 +44,22 @@ def known(record: Record) -> State:
 def operations(before: State, after: Record, folder: Path) -> dict[str, str]:
     """The operations on Google Cloud's resources and on the Kubernetes provider, except `same`."""
     engine = Engine(folder)
-    new_resources = {
-        (resource.type, resource.name): resource for resource in after.resources.values() if concerns(resource.type)
-    }
-    planned = {}
-    for (type_, name), new in new_resources.items():
+    planned, kept = {}, set()
+    for new in after.resources.values():
+        if not concerns(type_ := new.type):
+            continue
+        name = next((name for name in (new.name, *new.former) if (type_, name) in before), new.name)
+        kept.add((type_, name))
         old = before.get((type_, name))
         operation = "create" if old is None else of(engine, old, new)
         if type_ != KUBERNETES and operation in ("create", "replace"):
             # A replacement is checked again as a creation, without the old inputs.
             assert engine.check(type_, decode(encode(new.inputs)))[1] == [], name
-        planned[f"{type_.rpartition(':')[2]} {name}"] = operation
-    removed = {f"{type_.rpartition(':')[2]} {name}" for type_, name in before if concerns(type_)} - planned.keys()
+        planned[f"{type_.rpartition(':')[2]} {new.part}"] = operation
+    gone = [(type_, known.part or name) for (type_, name), known in before.items() if (type_, name) not in kept]
+    removed = [f"{type_.rpartition(':')[2]} {part}" for type_, part in gone if concerns(type_)]
     changes = {name: operation for name, operation in planned.items() if operation != "same"}
-    return changes | dict.fromkeys(removed, "delete")
+    return changes | {name: "replace" if planned.get(name) == "create" else "delete" for name in removed}
 
 
 def concerns(type_: str) -> bool:

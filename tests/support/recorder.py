@@ -55,11 +55,23 @@ class Registration:
     replace_on_changes: tuple[str, ...] = ()
     replacement_trigger: Any = None
     aliases: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
+    """Its names in earlier releases."""
+    timeouts: str | None = None
+    secret_outputs: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    """Options with a value that goes before an inherited one."""
 
     @property
     def object_name(self) -> str:
         """Name of the Kubernetes object or cloud resource."""
-        return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.name)
+        return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.part)
+
+    @property
+    def part(self) -> str:
+        """What the resource is called in its component, without the name of that."""
+        return next(iter(self.former), self.name)
 
 
 @dataclass
@@ -111,6 +123,7 @@ class Monitor(mocks.MockMonitor):
         respond: Callable[[Any], Any] = super().RegisterResource
         response = respond(request)
         if request.type != "pulumi:pulumi:Stack":
+            assert response.urn not in self.record.resources, f"the engine refuses a second {response.urn}"
             self.record.resources[response.urn] = Registration(
                 urn=response.urn,
                 type=request.type,
@@ -125,9 +138,19 @@ class Monitor(mocks.MockMonitor):
                 hooked=bool(request.hooks.on_error),
                 replace_on_changes=tuple(request.replaceOnChanges),
                 replacement_trigger=trigger(request),
-                aliases=tuple(alias.spec.type for alias in request.aliases),
+                aliases=tuple(alias.spec.type for alias in request.aliases if alias.spec.type),
+                former=tuple(alias.spec.name for alias in request.aliases if alias.spec.name),
+                timeouts=request.customTimeouts.create or None,
+                secret_outputs=tuple(request.additionalSecretOutputs),
+                hidden=tuple(request.hideDiffs),
+                overrides=tuple(option for option in ("protect", "retainOnDelete") if is_false(option, request)),
             )
         return response
+
+
+def is_false(option: str, request: Any) -> bool:
+    """Whether an option is stated and false."""
+    return bool(request.HasField(option)) and not getattr(request, option)
 
 
 def trigger(request: Any) -> Any:
@@ -158,6 +181,9 @@ class Cloud(mocks.Mocks):
             state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
         if args.typ == "gcp:container/cluster:Cluster":
             state |= self.kept
+        if args.typ == "kubernetes:core/v1:ConfigMap" and not self.preview:
+            metadata = state["metadata"]
+            state["metadata"] = {**metadata, "uid": f"uid of {metadata.get('namespace')}/{metadata['name']}"}
         if args.typ == "gcp:storage/bucket:Bucket":
             state["url"] = f"gs://{args.inputs['name']}"
         if args.typ == "gcp:serviceaccount/account:Account":
@@ -249,14 +275,16 @@ INPUTS: dict[type[Component], ComponentInputs] = {}
 """Each has a model that checks the inputs, whose creation takes as long as a construction."""
 
 
-def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
+def construct(
+    component: type[Component], name: str, flat: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None
+) -> Component:
     """Creates a component from flat inputs, as the package does for programs in other languages.
 
     The inputs and their keys may be in snake_case.
     """
     inputs = INPUTS.setdefault(component, ComponentInputs(component))
     section, keywords = inputs.arguments(in_camel_case(flat))
-    arguments: list[Any] = [name] if section is None else [name, section]
+    arguments: list[Any] = [name, opts] if section is None else [name, section, opts]
     return component(*arguments, **keywords)
 
 

@@ -30,6 +30,8 @@ GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 POOL = "gke-ai/pool"
 # An annotation of this program, on the ConfigMap that records a training job: the nodes of the job.
 RECORDED_NODES = "gke-ai/nodes"
+# An annotation of this program, on the ConfigMap with which the runs of a namespace are deleted.
+RUN_OWNER = "gke-ai/owner"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

@@ -25,6 +25,7 @@ EXPECTED: tuple[tuple[str, str, str], ...] = (
         r"status\.(conditions\[QuotaReserved\]|resourceRequests)",
         "Kueue looks at every waiting workload again",
     ),
+    ("ResourceQuota", r"status\.used\..*", "Kubernetes counts objects, which are compared by themselves"),
     (".*Queue", r"status\.conditions\[.*\]\.lastTransitionTime", "Kueue reads its queues again"),
 )
 _ABSENT = "(absent)"

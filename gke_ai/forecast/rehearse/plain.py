@@ -68,7 +68,7 @@ class Manifests:
         base = emulator.state / "rehearsed" / "base.yaml"
         base.parent.mkdir(parents=True, exist_ok=True)
         base.write_text(yaml.safe_dump({"config": {}, **setup}))
-        kept = prepared.key(NAME, base)
+        kept = prepared.key(NAME, base, setup)
         prepared.bring_up(
             emulator, kept, "create a scratch cluster with Kueue", lambda: install(emulator, base.read_text(), setup)
         )

@@ -48,7 +48,7 @@ def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[],
             keep(scratch, name)
 
 
-def key(stack: str, config: Path, setup: Mapping[str, Any] | None = None) -> str:
+def key(stack: str, config: Path, setup: Mapping[str, Any] | None) -> str:
     """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator.
 
     `setup` is what its cluster has before it.

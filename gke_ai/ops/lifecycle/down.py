@@ -7,11 +7,10 @@ from typing import Any
 
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.formats.console import PlainConsole
-from gke_ai.kube.client import ApiClient, list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.values import items
 from gke_ai.ops.lifecycle.network_pools import network_pools, scale_to_zero
-from gke_ai.ops.runs.command import PARTS
-from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
+from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack, kubectl
 
@@ -36,8 +35,6 @@ def down(stack: Stack) -> None:
     outlives = not any(stack.of_type(CLUSTER))
     kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
     scale_to_zero(network_pools(stack.resources), api)
-    if api is not None:
-        end_runs(stack, api)
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         kept_pods = "".join(f"  {line}\n" for line in ending(api)) if api is not None else ""
@@ -50,19 +47,6 @@ def down(stack: Stack) -> None:
         delete_crd(api)
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")
-
-
-def end_runs(stack: Stack, api: ApiClient) -> None:
-    """Deletes runs that would outlive the stack: Pulumi keeps them, and their namespace is not of the stack."""
-    for resource in stack.of_type(JOB, JOB_SET, SERVICE):
-        metadata = resource["inputs"]["metadata"]
-        if not resource.get("retainOnDelete") or metadata["namespace"] in stack.own_namespaces:
-            continue
-        base, plural = PARTS[resource["type"].rpartition(":")[2]]
-        path = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
-        answer = request(api, "DELETE", path, {"propagationPolicy": "Background"})
-        if answer.code not in (200, 202, 404):
-            raise Stop(f"The cluster refuses to delete {path}, and nothing else was deleted: {answer.reason}")
 
 
 def ending(api: ApiClient) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from gke_ai.catalog.fabric.nvlink import DOMAIN_API
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import RUN_OWNER
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_CHART
 from gke_ai.kube.objects import ApiObject
 from gke_ai.kube.pods import templates
@@ -134,7 +135,7 @@ def in_cluster(resources: Iterable[Resource], next_up: str) -> InCluster:
     Secret has a secret value.
     """
     kubernetes = sorted(
-        (resource for resource in resources if resource.type.startswith("kubernetes:")),
+        (unowned(resource) for resource in resources if resource.type.startswith("kubernetes:") and not owns(resource)),
         key=lambda resource: (resource.kind, resource.name),
     )
     objects = [resource for resource in kubernetes if resource.type not in (RELEASE, SECRET)]
@@ -146,6 +147,20 @@ def in_cluster(resources: Iterable[Resource], next_up: str) -> InCluster:
     written = tuple(KubernetesObject(resource.inputs, resource.retained) for resource in objects)
     secrets = (resource for resource in kubernetes if resource.type == SECRET)
     return InCluster(written, tuple(map(release, releases)), tuple(missing(secret, written) for secret in secrets))
+
+
+def owns(resource: Resource) -> bool:
+    """Whether the resource is the owner of runs, which has a meaning only for Pulumi."""
+    return RUN_OWNER in (value(resource.inputs, "metadata", "annotations") or ())
+
+
+def unowned(resource: Resource) -> Resource:
+    """Returns the resource without the owner of a run, which Pulumi's deletion needs and only the cluster can name."""
+    metadata = resource.inputs.get("metadata")
+    if not isinstance(metadata, dict) or "ownerReferences" not in metadata:
+        return resource
+    kept = {key: given for key, given in metadata.items() if key != "ownerReferences"}
+    return replace(resource, inputs={**resource.inputs, "metadata": kept})
 
 
 def refuse(hidden: str, resources: Iterable[Resource], reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gke_ai.settings.model import Gateway
 from gke_ai.settings.problems import TOKEN, Problem
@@ -37,6 +37,27 @@ def token_problems(stated: str | None, encrypted: bool, environment: str | None)
     elif re.search(r"\s", (token or "").strip()):
         cause = f"{source} contains a space or a line break, and a token has none. Hugging Face would refuse downloads"
         yield Problem(path, cause, _SET_TOKEN)
+
+
+def encrypted_values(value: object, path: str) -> Iterator[str]:
+    """Paths of the values that `pulumi config set --secret --path` wrote, in a configuration as its file has it."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"secure"}:
+            yield path
+            return
+        for key, inside in value.items():
+            yield from encrypted_values(inside, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inside in enumerate(value):
+            yield from encrypted_values(inside, f"{path}[{index}]")
+
+
+def encrypted_problem(path: str) -> Problem:
+    """The problem of an encrypted value that is no secret of the stack, or of a key with such a value."""
+    cause = "this has an encrypted value (`secure:`), and the program would write it in plain text into its state and "
+    cause += "into objects of the cluster"
+    remedy = "Put the value into a Kubernetes Secret that the pods read. If it is no secret, set it without --secret; "
+    return Problem(path, cause, f"{remedy}to remove it, run pulumi config rm --path '{path}'")
 
 
 @rule

@@ -1,0 +1,98 @@
+"""Only here: components in a program of somebody else, in a cluster and a namespace that other hands made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emulator.tests.harness import Project
+from tests.support.repository import ROOT
+
+if TYPE_CHECKING:
+    from emulator.tests.kubernetes_fixtures import Cluster
+
+pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
+SERVER = """
+name = pulumi.Config().get("scaled") == "true"
+labels = {"change": pulumi.Config().get("change") or "none"}
+section = Vllm(
+    engine="vllm", name="s", namespace="theirs", model="google/gemma-2-9b-it", replicas=3, labels=labels, probes=False
+)
+VllmServer("server", section, options, autoscaled=name)
+"""
+RUN = """
+section = FineTune(name="r", namespace="theirs", image="i:" + pulumi.Config().require("tag"), volume={"bucket": "b"})
+FinetuneJob("run", section, options)
+"""
+
+
+@pytest.fixture
+def program(cluster: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    """A project with the components of the test, in a namespace `theirs` that exists."""
+    shutil.rmtree(cluster.emulator.state / "backend")
+    project = Project.create(tmp_path / "sample", cluster.emulator.state)
+    kubeconfig = project.folder / "kubeconfig"
+    kubeconfig.write_text(cluster.kubeconfig)
+    project.write(
+        "__main__.py",
+        f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import pulumi
+import pulumi_kubernetes as k8s
+from gke_ai.components import FinetuneJob, VllmServer
+from gke_ai.settings.model import FineTune, Vllm
+
+provider = k8s.Provider("theirs", kubeconfig=open("kubeconfig").read(), cluster_identifier="theirs")
+options = pulumi.ResourceOptions(providers=[provider])
+{request.param}""",
+    )
+    cluster.kubectl("create", "namespace", "theirs")
+    yield project
+    cluster.kubectl("delete", "namespace", "theirs")
+
+
+def run(project: Project, *command: str, **config: str) -> None:
+    for key, value in config.items():
+        project.pulumi("config", "set", key, value)
+    status, output = project.pulumi(*command, "--yes", "--skip-preview")
+    assert status == 0, output
+
+
+def names(cluster: Cluster, kinds: str) -> set[str]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", kinds, "-n", "theirs", "-o", "json"))
+    return {f"{item['kind']} {item['metadata']['name']}" for item in found["items"]} - {"ConfigMap kube-root-ca.crt"}
+
+
+@pytest.mark.parametrize("program", [SERVER], indirect=True, ids=["server"])
+def test_turning_autoscaling_on_or_off_changes_no_replica(program: Project, cluster: Cluster) -> None:
+    def replicas() -> str:
+        return cluster.kubectl("get", "deployment/s", "-n", "theirs", "-o", "jsonpath={.spec.replicas}")
+
+    for scaled in ("false", "true", "false", "true"):
+        run(program, "up", scaled=scaled)
+        assert replicas() == "3"
+    cluster.kubectl("scale", "deployment/s", "-n", "theirs", "--replicas=5")  # through the subresource, as an HPA does
+    run(program, "up", change="another")
+    assert replicas() == "5", "the autoscaler owns them"
+    run(program, "refresh")
+    run(program, "up", change="third")
+    assert replicas() == "5", "and a refresh takes them from it neither"
+
+
+@pytest.mark.parametrize("program", [RUN], indirect=True, ids=["run"])
+def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_of_somebody_else(
+    program: Project, cluster: Cluster
+) -> None:
+    run(program, "up", tag="1")
+    (first,) = names(cluster, "jobs")
+    run(program, "up", tag="2")
+    assert len(names(cluster, "jobs")) == 2, "a run that a newer one replaces goes on"
+    assert first in names(cluster, "jobs")
+    run(program, "destroy")
+    assert names(cluster, "jobs,services,configmaps,pods") == set()
