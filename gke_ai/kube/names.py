@@ -108,6 +108,11 @@ class WorkloadName:
 NO_WORKLOAD = WorkloadName("", "", "")
 
 
+def is_part(item: Object) -> bool:
+    """Whether a controller created the object as a part of another one. Another owner only deletes it."""
+    return any(reference.get("controller") for reference in item["metadata"].get("ownerReferences") or [])
+
+
 def owner_of(item: Object) -> Mapping[str, Any]:
     """Returns the controller of an object, else its first owner that is no pod, else its first, else an empty one."""
     references = item["metadata"].get("ownerReferences") or []

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
@@ -206,6 +207,17 @@ def test_counts_that_would_fill_the_machine_with_pods_are_refused(kind: str, spe
     document = {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod"}
     item = {"metadata": {"name": "a", "namespace": "n"}, "spec": spec}
     assert "20000" in restored(json.dumps({**document, "objects": {kind: [item]}}))
+
+
+def test_an_owner_that_the_snapshot_lacks_hides_no_pods() -> None:
+    """The restore drops such an owner, so the pods would come."""
+    document = {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod"}
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": str(UUID(int=1)), "controller": True}
+    jobs = [
+        {"metadata": {"name": name, "namespace": "n", "ownerReferences": [owner]}, "spec": {"parallelism": 15_000}}
+        for name in "ab"
+    ]
+    assert "want 30000 pods" in restored(json.dumps({**document, "objects": {"Job": jobs}}))
 
 
 def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def jobset(name: str = "pretrain-1a2b3c", namespace: str = "llm", **state: Any) 
 
 def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[str, Any]:
     """A Job of two pods."""
-    owners = {"ownerReferences": [{"kind": "JobSet", "name": owner}]} if owner else {}
+    owners = {"ownerReferences": [{"kind": "JobSet", "name": owner, "controller": True}]} if owner else {}
     return {"metadata": {"name": name, "namespace": "llm", **owners}, "spec": {"parallelism": 2}, "status": state}
 
 
@@ -68,6 +68,16 @@ def test_earlier_runs_are_found_in_namespaces_without_a_configured_run_but_not_i
     outputs = {"jobs": [], "namespaces": ["llm", "research"], "tenants": [{"namespace": "research"}]}
     items = {"JobSet": [jobset("pretrain-000000"), jobset("theirs", namespace="research")]}
     assert [str(run) for run in runs.runs_of(outputs, items)] == ["llm/pretrain-000000"]
+
+
+def test_a_run_that_is_deleted_with_an_owner_is_a_run() -> None:
+    """In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none."""
+    own = jobset()
+    own["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "runs-of-gke-ai-dev"}]
+    (found,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
+    assert found.item == own
+    alone = SimpleNamespace(is_alone=True)
+    assert [str(run) for run in runs.known_runs(alone, {"JobSet": [own]})] == ["llm/pretrain-1a2b3c"]  # type: ignore[arg-type]
 
 
 def test_runs_of_others_in_a_namespace_that_the_stack_did_not_create_are_not_the_stacks() -> None:

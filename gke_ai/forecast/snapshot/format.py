@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from gke_ai.forecast.snapshot import fields
 from gke_ai.forecast.snapshot.pools import MAX_POOLS, NodePool
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, TIME, dangling, invalid_values, is_valid_time
+from gke_ai.kube.names import owner_of
 from gke_ai.kube.objects import key_of
 from gke_ai.kube.pods import wanted_pods
 
@@ -132,9 +133,11 @@ def _mistakes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _creators(snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
-    """The objects whose controllers create pods. A ReplicaSet and a Job of an owner count once, with their owner."""
-    for kind in ("Deployment", "ReplicaSet", "StatefulSet", "JobSet", "Job"):
-        yield from (item for item in snapshot.of(kind) if not item["metadata"].get("ownerReferences"))
+    """The objects whose controllers create pods. A ReplicaSet and a Job of one of them count once, with it."""
+    kinds = ("Deployment", "ReplicaSet", "StatefulSet", "JobSet", "Job")
+    uids = {item["metadata"].get("uid") for kind in kinds for item in snapshot.of(kind)} - {None}
+    for kind in kinds:
+        yield from (item for item in snapshot.of(kind) if owner_of(item).get("uid") not in uids)
 
 
 def _no_number(name: str) -> None:

@@ -11,6 +11,7 @@ from gke_ai.catalog.kueue.operators import BY_KIND, RAY_CLUSTER_LABEL
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import ApiClient, list_objects, request
+from gke_ai.kube.names import is_part
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import templates, wanted_pods
 from gke_ai.kube.values import items, mapping, value
@@ -155,7 +156,7 @@ def runs_of(
         (kind, item["metadata"]["namespace"], item["metadata"]["name"]): item
         for kind, objects_of_kind in items.items()
         for item in objects_of_kind
-        if not item["metadata"].get("ownerReferences")  # a child Job is part of its JobSet
+        if not is_part(item)  # a child Job is part of its JobSet
     }
     configured = []
     for job in jobs:
@@ -182,7 +183,7 @@ def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]
     for kind, objects in items.items():
         for item in objects:
             metadata = item["metadata"]
-            if not metadata.get("ownerReferences") and (kind == "JobSet" or label(item, QUEUE_LABEL)):
+            if not is_part(item) and (kind == "JobSet" or label(item, QUEUE_LABEL)):
                 directory = checkpoints.directory_of(next(templates(kind, item), {}))
                 found.append(Run(metadata["name"], metadata["namespace"], kind, checkpoints=directory, item=item))
     return sorted(found, key=str)
