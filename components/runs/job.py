@@ -38,8 +38,8 @@ OWNED_BY_KUEUE = {
 class RunComponent(Component):
     """What the components of runs share: a Job or a JobSet, and the Service through which the pods of a Job connect.
 
-    A run that a newer one replaces goes on, and so does one that leaves the program. The namespace deletes it in the
-    end, or its owner, an object that is deleted with the stack.
+    A run that a newer one replaces goes on, and so does one that leaves the program. It ends with its namespace or, if
+    the program does not delete that, with its owner: a ConfigMap of the component or of the `WorkloadNamespace`.
     """
 
     job_name: pulumi.Output[str]

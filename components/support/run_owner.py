@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.nodes.shape import RUN_OWNER
+from gke_ai.catalog.nodes.shape import RUN_OWNER, RUNS_OF
 from gke_ai.components.base import Component
 
 # Pods of runs have up to ten minutes to end, those of a tenant by its policy.
@@ -17,7 +17,7 @@ MEANING = "Owns runs of a Pulumi stack. Whoever deletes it deletes them."
 
 def name_of_owner() -> str:
     """Name of the owner of all runs of this stack in a namespace, to which other stacks may belong too."""
-    return re.sub(r"[^a-z0-9.-]", "-", f"runs-of-{pulumi.get_project()}-{pulumi.get_stack()}".lower())
+    return re.sub(r"[^a-z0-9.-]", "-", f"{RUNS_OF}{pulumi.get_project()}-{pulumi.get_stack()}".lower())
 
 
 def create_owner(namespace: str, name: str, parent: Component) -> "pulumi.Output[dict[str, str]]":

@@ -496,6 +496,18 @@ def test_download_that_ends_leaves_what_it_stored() -> None:
     assert text.endswith("ends. What it has stored in its bucket stays there.")
 
 
+def test_a_run_that_stays_without_its_owner_is_deleted() -> None:
+    metadata = {"namespace": "llm", "annotations": {"gke-ai/owner": "of runs"}}
+    inputs = {"kind": "ConfigMap", "metadata": {**metadata, "name": "runs-of-gke-ai-dev"}}
+    owner = resource("kubernetes:core/v1:ConfigMap", "llm/runs-of-gke-ai-dev", inputs)
+    reference = {"kind": "ConfigMap", "name": "runs-of-gke-ai-dev"}
+    owned = replace(RUN, inputs={**RUN.inputs, "metadata": {**RUN.inputs["metadata"], "ownerReferences": [reference]}})
+    (text,) = messages(changed(LEAVE, owned), changed(DELETE, owner))
+    assert text == "Run llm/tune-1 is deleted. Its work since the last checkpoint is lost."
+    (text,) = messages(changed(LEAVE, owned))
+    assert "leaves the stack and continues" in text
+
+
 def test_new_run_beside_the_old_one_is_reported() -> None:
     (text,) = messages(changed(LEAVE, RUN), Change(CREATE, job("tune-2"), None, job("tune-2")))
     assert text == "Run llm/tune-1 changed. llm/tune-2 is a new run beside it, and the old run continues to its end."

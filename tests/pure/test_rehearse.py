@@ -216,6 +216,10 @@ def test_a_run_that_leaves_the_stack_is_named_because_it_stays(tmp_path: Path, m
     ]
     assert running.done() == []
     assert update(tmp_path, monkeypatch, kept.replace("[retain]", "")).notes() == []
+    owner = " -  kubernetes:core/v1:ConfigMap llm/runs-of-gke-ai-dev deleted (1s)\n"
+    assert update(tmp_path, monkeypatch, kept + owner).notes() == [], "it ends with its owner"
+    record = " -  kubernetes:core/v1:ConfigMap llm/train-0a1b2c deleted (1s)\n"
+    assert update(tmp_path, monkeypatch, kept + record).notes() == running.notes()
 
 
 def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

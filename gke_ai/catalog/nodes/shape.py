@@ -32,6 +32,8 @@ POOL = "gke-ai/pool"
 RECORDED_NODES = "gke-ai/nodes"
 # An annotation of this program, on the ConfigMap with which the runs of a namespace are deleted.
 RUN_OWNER = "gke-ai/owner"
+# What its name begins with.
+RUNS_OF = "runs-of-"
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_GPU_DRIVER_VERSION = "cloud.google.com/gke-gpu-driver-version"
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

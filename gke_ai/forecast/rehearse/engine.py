@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from gke_ai.catalog.nodes.shape import RUNS_OF
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.settings.estimates.cold_start import COLD_START
 from gke_ai.terminal import Stop
@@ -89,7 +90,13 @@ class Update:
 
     def notes(self) -> list[str]:
         """What a reader of the result must know: which runs leave the stack and stay, and the program's warnings."""
-        kept = (step["name"] for step in self._steps() if step["kind"].endswith(_RUNS) and _is_retained(step))
+        deleted = [step for step in self._steps() if step["verb"] == "deleted"]
+        ended = {step["name"].partition(f"/{RUNS_OF}")[0] for step in deleted if step["kind"].endswith(":ConfigMap")}
+        kept = (
+            step["name"]
+            for step in deleted
+            if step["kind"].endswith(_RUNS) and _is_retained(step) and step["name"].partition("/")[0] not in ended
+        )
         return [
             f"Run {run} leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
             for run in dict.fromkeys(kept)

@@ -18,7 +18,7 @@ from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes.shape import RECORDED_NODES
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.pods import accelerators
-from gke_ai.kube.values import mapping
+from gke_ai.kube.values import items, mapping
 from gke_ai.kube.workloads import is_server
 from gke_ai.registered import types
 from gke_ai.registered.pools import lost_network, node_bounds, without_network
@@ -162,7 +162,7 @@ def of_deployment(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
 
 
 def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
-    """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
+    """Yields the interruption of a run. No newer run deletes it, but its owner does."""
     name = change.resource.name
     if mapping(change.resource.inputs, "metadata").get("namespace") == MODEL_CACHE:
         if change.operation in (DELETE, REPLACE):
@@ -171,14 +171,26 @@ def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     place = change.resource.parent, change.resource.type
     created = [other.resource for other in plan.of(CREATE)]
     newer = [resource.name for resource in created if (resource.parent, resource.type) == place]
-    if change.operation == LEAVE or change.resource.retained:
+    if (change.operation == LEAVE or change.resource.retained) and not ends_with_owner(change.resource, plan):
         text = f"Run {name} leaves the stack and continues to its end in the cluster."
         if newer:
             beside = f"{join_names(newer)} is a new run beside it"
             text = f"Run {name} changed. {beside}, and the old run continues to its end."
         yield Interruption(NOTE, text)
-    elif change.operation in (DELETE, REPLACE):
+    elif change.operation in (DELETE, REPLACE, LEAVE):
         yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
+
+
+def ends_with_owner(run: Resource, plan: PlannedUpdate) -> bool:
+    """Whether the update deletes an object with which Kubernetes deletes the run."""
+    metadata = mapping(run.inputs, "metadata")
+    owners = {(owner.get("kind"), owner.get("name")) for owner in items(metadata, "ownerReferences")}
+    gone = [change.resource.inputs for change in plan.of(DELETE)]
+    return any(
+        (inputs.get("kind"), mapping(inputs, "metadata").get("name")) in owners
+        and mapping(inputs, "metadata").get("namespace") == metadata.get("namespace")
+        for inputs in gone
+    )
 
 
 def of_record(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
