@@ -11,7 +11,7 @@ from gke_ai.catalog.engines import dashboards
 from gke_ai.catalog.engines.dashboards import Chart, MonitoredServer
 from gke_ai.catalog.kueue.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component, custom_object, named
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
 from gke_ai.settings.model import Monitoring
 
@@ -189,14 +189,13 @@ class SystemMonitoring(Component):
 
     def _collect_kueue(self) -> None:
         """Create a credential for Kueue's metrics, readable only by the collector, and its PodMonitoring."""
-        inside = pulumi.ResourceOptions(parent=self)
         account = k8s.core.v1.ServiceAccount(
-            *named(METRICS_READER, inside),
+            *self.child(METRICS_READER),
             metadata={"name": METRICS_READER, "namespace": NAMESPACE},
             automount_service_account_token=False,
         )
         binding = k8s.rbac.v1.ClusterRoleBinding(
-            *named(METRICS_ROLE, inside),
+            *self.child(METRICS_ROLE),
             metadata={"name": METRICS_ROLE},
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": METRICS_ROLE},
             subjects=[{"kind": "ServiceAccount", "name": METRICS_READER, "namespace": NAMESPACE}],
@@ -221,9 +220,9 @@ class SystemMonitoring(Component):
             "verbs": ["get", "list", "watch"],
         }
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": METRICS_TOKEN, "namespace": NAMESPACE}
-        role = k8s.rbac.v1.Role(*named(METRICS_TOKEN, inside), metadata=metadata, rules=[rule])
+        role = k8s.rbac.v1.Role(*self.child(METRICS_TOKEN), metadata=metadata, rules=[rule])
         reading = k8s.rbac.v1.RoleBinding(
-            *named(METRICS_TOKEN, inside),
+            *self.child(METRICS_TOKEN),
             metadata=metadata,
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": METRICS_TOKEN},
             subjects=[

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.base import named
+from gke_ai.components.base import Component
 
 
 def permissions(
-    namespace: str, name: str, rules: "Sequence[k8s.rbac.v1.PolicyRuleArgsDict]", opts: pulumi.ResourceOptions
+    namespace: str, name: str, rules: "Sequence[k8s.rbac.v1.PolicyRuleArgsDict]", component: Component
 ) -> list[pulumi.Resource]:
     """A program's service account, and what it may do in its namespace."""
     metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": name, "namespace": namespace}
-    account = k8s.core.v1.ServiceAccount(*named(f"{namespace}/{name}", opts), metadata=metadata)
-    role = k8s.rbac.v1.Role(*named(f"{namespace}/{name}", opts), metadata=metadata, rules=rules)
+    account = k8s.core.v1.ServiceAccount(*component.child(f"{namespace}/{name}"), metadata=metadata)
+    role = k8s.rbac.v1.Role(*component.child(f"{namespace}/{name}"), metadata=metadata, rules=rules)
     binding = k8s.rbac.v1.RoleBinding(
-        *named(f"{namespace}/{name}-binding", opts),
+        *component.child(f"{namespace}/{name}-binding"),
         metadata=metadata,
         role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],

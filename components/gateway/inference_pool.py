@@ -17,7 +17,7 @@ from gke_ai.catalog.engines.inference_extension import (
     PICKER_PORT,
 )
 from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
-from gke_ai.components.base import Component, custom_object, named
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.peers import api_server, namespaces
 from gke_ai.components.support.retry import kueue_hook
@@ -119,19 +119,18 @@ class InferencePool(Component):
         """
         super().__init__(name, opts)
         picker = picker_name(pool)
-        inside = pulumi.ResourceOptions(parent=self)
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         late = kueue_hook(f"pool {name}")
         served = pulumi.ResourceOptions(parent=self, hooks=late)
 
-        access = permissions(namespace, picker, PICKER_RULES, inside)
+        access = permissions(namespace, picker, PICKER_RULES, self)
         config = k8s.core.v1.ConfigMap(
-            *named(f"{namespace}/{picker}", inside),
+            *self.child(f"{namespace}/{picker}"),
             metadata={"name": picker, "namespace": namespace},
             data={CONFIG_FILE: yaml.safe_dump(plugins(), sort_keys=False)},
         )
         k8s.core.v1.Service(
-            *named(f"{namespace}/{picker}", inside),
+            *self.child(f"{namespace}/{picker}"),
             # Its endpoint exists once a picker is ready, which its Deployment waits for.
             metadata={"name": picker, "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}},
             spec={

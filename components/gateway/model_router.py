@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from gke_ai.catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
-from gke_ai.components.base import Component, custom_object, named
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.resolved.gateway import router_name
@@ -46,10 +46,9 @@ class ModelRouter(Component):
         super().__init__(name, opts)
         router = router_name(gateway)
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": router, "namespace": namespace}
-        inside = pulumi.ResourceOptions(parent=self)
-        access = permissions(namespace, router, ROUTER_RULES, inside)
+        access = permissions(namespace, router, ROUTER_RULES, self)
         service = k8s.core.v1.Service(
-            *named(f"{namespace}/{router}", inside),
+            *self.child(f"{namespace}/{router}"),
             # Its endpoint exists once a router is ready, which its Deployment waits for.
             metadata={**metadata, "annotations": {"pulumi.com/skipAwait": "true"}},
             spec={
@@ -76,7 +75,7 @@ class ModelRouter(Component):
             },
         )
         k8s.policy.v1.PodDisruptionBudget(
-            *named(f"{namespace}/{router}", inside),
+            *self.child(f"{namespace}/{router}"),
             metadata=metadata,
             spec={"max_unavailable": 1, "selector": {"match_labels": {"app": router}}},
         )

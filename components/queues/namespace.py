@@ -112,11 +112,11 @@ class WorkloadNamespace(Component):
         self._namespace = namespace
         self._owner: pulumi.Input[Mapping[str, str]] | None = None
         if namespace != DEFAULT_NAMESPACE and not existing:
-            child = self.main_options(custom_timeouts=DELETION)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
             if labels:
                 metadata["labels"] = labels
-            created.append(k8s.core.v1.Namespace(*named(namespace, child), metadata=metadata))
+            whole = self.main_child(namespace, custom_timeouts=DELETION)
+            created.append(k8s.core.v1.Namespace(*whole, metadata=metadata))
             self._owner = {}
         inside = pulumi.ResourceOptions(parent=self, depends_on=created)
         keys_of = {

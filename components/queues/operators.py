@@ -7,7 +7,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.kueue import operators
-from gke_ai.components.base import Component, custom_resource, named
+from gke_ai.components.base import Component, custom_resource
 from gke_ai.components.support.retry import kueue_hook
 
 TRAINER_VALUES: dict[str, Any] = {
@@ -90,13 +90,9 @@ def helm_release(
     """
     # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
     created = k8s.core.v1.Namespace(*parent.child(namespace), metadata={"name": namespace})
-    before = [created, *after]
-    if main_child:
-        opts = parent.main_options(depends_on=before, hooks=hooks)
-    else:
-        opts = pulumi.ResourceOptions(parent=parent, depends_on=before, hooks=hooks)
+    child = parent.main_child if main_child else parent.child
     return k8s.helm.v3.Release(
-        *named(release, opts),
+        *child(release, depends_on=[created, *after], hooks=hooks),
         name=release,
         namespace=namespace,
         chart=chart,

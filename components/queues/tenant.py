@@ -14,7 +14,7 @@ from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
-from gke_ai.components.base import Component, named
+from gke_ai.components.base import Component
 from gke_ai.components.queues.tenant_network import network_policies
 from gke_ai.components.queues.tenant_policy import (
     FURTHER_KINDS,
@@ -151,7 +151,6 @@ class Tenant(Component):
         tenant = args
         accounts_of_pods = [tenant.service_account, "default"] if service_accounts is None else service_accounts
         namespace = tenant.name
-        inside = pulumi.ResourceOptions(parent=self)
 
         name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
@@ -174,7 +173,7 @@ class Tenant(Component):
         limits = {**OBJECTS, **quota_of(further_kinds), **quota_of_accelerators(accelerators or {}), **tenant.quota}
         counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if runs_jobsets else {}
         quota = k8s.core.v1.ResourceQuota(
-            *named(f"{namespace}/{TENANT_QUOTA}", inside),
+            *self.child(f"{namespace}/{TENANT_QUOTA}"),
             metadata={"name": TENANT_QUOTA, "namespace": namespace, **counted},
             spec={"hard": limits},
         )
@@ -186,22 +185,20 @@ class Tenant(Component):
             )
         networks = [
             k8s.networking.v1.NetworkPolicy(
-                *named(f"{namespace}/{direction}", inside),
-                metadata={"name": direction, "namespace": namespace},
-                spec=spec,
+                *self.child(f"{namespace}/{direction}"), metadata={"name": direction, "namespace": namespace}, spec=spec
             )
             for direction, spec in network_policies(tenant.ingress_from, guarded, further_kinds).items()
         ]
         accounts = {
             account: k8s.core.v1.ServiceAccount(
-                *named(f"{namespace}/{account}", inside),
+                *self.child(f"{namespace}/{account}"),
                 metadata={"name": account, "namespace": namespace},
                 automount_service_account_token=False,
             )
             for account in (tenant.service_account, tenant.deployer)
         }
         role = k8s.rbac.v1.Role(
-            *named(f"{namespace}/submit", inside),
+            *self.child(f"{namespace}/submit"),
             metadata={"name": "submit", "namespace": namespace},
             rules=rules(further_kinds),
         )

@@ -13,7 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import SKIP_AWAIT, Component, custom_object, named
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests import workload
@@ -84,7 +84,6 @@ class ModelServer(Component, Generic[S_co]):
         server = self.server = args
         namespace, service = server.namespace, server.service_name
         selector = {"app": server.app or server.name}
-        inside = pulumi.ResourceOptions(parent=self)
         containers = self.containers()
         if api_key:
             variables: Any = containers[0].get("env", [])
@@ -124,7 +123,7 @@ class ModelServer(Component, Generic[S_co]):
             spec=spec,
         )
         k8s.core.v1.Service(
-            *named(f"{namespace}/{service}", inside),
+            *self.child(f"{namespace}/{service}"),
             # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
             # refresh would record a missing endpoint as an error.
             metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
@@ -132,7 +131,7 @@ class ModelServer(Component, Generic[S_co]):
         )
         if server.disruption_budget:
             k8s.policy.v1.PodDisruptionBudget(
-                *named(f"{namespace}/{server.name}", inside),
+                *self.child(f"{namespace}/{server.name}"),
                 metadata={"name": server.name, "namespace": namespace},
                 spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
             )
@@ -141,6 +140,7 @@ class ModelServer(Component, Generic[S_co]):
             port, path = engine.metrics_port_name, engine.metrics_path
             scraped = {"port": port, "path": path, "interval": MONITORING_INTERVAL}
             scrape = {"selector": {"matchLabels": selector}, "endpoints": [scraped]}
+            inside = pulumi.ResourceOptions(parent=self)
             custom_object(POD_MONITORING_API, "PodMonitoring", server.name, scrape, inside, namespace=namespace)
 
         self.ready = first_replica(server, deployment, kubeconfig)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from gke_ai.catalog import section_files
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import Settings
+from gke_ai.settings.model import Settings, Unresolved
 from gke_ai.settings.problems import BadConfiguration, Problem
 from gke_ai.settings.reading import read, with_project
 from gke_ai.settings.resolved import ResolvedStack, needs
@@ -36,7 +36,7 @@ def load(
     token_problems: Iterable[Problem] = (),
     api_key_given: bool = True,
     folder: Path = Path(),
-    encrypted: Iterable[str] = (),
+    encrypted: Collection[str] = (),
 ) -> ResolvedStack:
     """Parses, resolves and checks the configuration of a stack.
 
@@ -59,11 +59,11 @@ def load(
     plain = {key: value for key, value in values.items() if key not in secrets}
     hidden = [path for key, value in plain.items() for path in encrypted_values(value, f"{PREFIX}{key}")]
     hidden += [f"{PREFIX}{key}" for key in encrypted if key in plain]
-    stated = section_files.read(plain, folder)
+    stated = section_files.read({key: value for key, value in plain.items() if key not in encrypted}, folder)
     sections = {key: with_project(value, project_id) for key, value in stated.values.items()}
     settings, unresolved, problems = read(sections)
     problems += [Problem(*mistake) for mistake in stated.mistakes]
-    unresolved = replace(unresolved, paths=unresolved.paths | {path for path, *_ in stated.mistakes})
+    unresolved = replace(unresolved, paths=unresolved.paths.union(hidden, (path for path, *_ in stated.mistakes)))
     measured, bad_calibration = _calibrated(settings)
     stack = ResolvedStack(settings, measured, unresolved)
     problems += wrong_project
@@ -75,8 +75,9 @@ def load(
         problems += missing_api_key(settings.gateway, API_KEY.key in values, api_key_given)
     problems += check(stack)
     if hidden:
-        # What else is wrong there is wrong with the encrypted text, or would quote the decrypted one.
-        problems = [problem for problem in problems if not any(problem.path.startswith(path) for path in hidden)]
+        # What else is wrong there is wrong with the encrypted text.
+        there = Unresolved(frozenset(hidden))
+        problems = [problem for problem in problems if not there.overlaps(problem.path)]
         problems += map(encrypted_problem, hidden)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]

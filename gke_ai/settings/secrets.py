@@ -21,3 +21,8 @@ API_KEY = StackSecret(
     "gatewayApiKey", "GATEWAY_API_KEY", "API key of the gateway's clients. It is used only with `gateway.apiKey`."
 )
 SECRETS = (HF_TOKEN, API_KEY)
+
+
+def is_secret(value: object) -> bool:
+    """Whether `pulumi config set --secret` wrote this configuration value."""
+    return isinstance(value, dict) and value.keys() == {"secure"}

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from gke_ai.catalog import section_files
 from gke_ai.catalog.section_files import folder_of
+from gke_ai.settings.secrets import is_secret
 from gke_ai.terminal import Stop
 from gke_ai.workspace import configuration_file
 from gke_ai.workspace.configuration_file import read_configuration, read_keys, read_sections
@@ -131,8 +132,3 @@ def content_of(source: Path, copy: Path, defaults: Mapping[str, Any]) -> dict[st
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
     config = {**defaults, **secrets, **{key: value for key, value in read_keys(source).items() if not is_secret(value)}}
     return {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {"config": config}
-
-
-def is_secret(value: object) -> bool:
-    """Whether `pulumi config set --secret` wrote this configuration value."""
-    return isinstance(value, dict) and value.keys() == {"secure"}

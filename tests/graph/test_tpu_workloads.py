@@ -269,7 +269,7 @@ def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatc
 
     monkeypatch.setattr("gke_ai.components.runs.job.wait_for_workload", binding)
     record(lambda: construct(TpuBatchJob, "x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)
-    assert waiting == (["job x"] if queue else [])
+    assert waiting == (["TpuBatchJob x"] if queue else [])
 
 
 def test_only_the_last_run_of_a_queue_ends_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,3 +60,12 @@ def test_program_refuses_a_key_with_a_value_that_pulumi_has_decrypted(monkeypatc
     with pytest.raises(Exception, match=r"gke-ai:serving: this has an encrypted value.*config rm --path") as refused:
         run_program(config, True, monkeypatch, secret_keys=("gke-ai:serving", "gke-ai:hfToken"))
     assert CANARY not in str(refused.value)
+
+
+def test_no_rule_of_another_section_quotes_a_decrypted_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(EXAMPLE)
+    config["gke-ai:queues"]["localQueues"][0]["clusterQueue"] = CANARY
+    config["gke-ai:serving"][0]["queue"] = "no-such-queue"
+    with pytest.raises(Exception, match=r"gke-ai:queues: this has an encrypted value") as refused:
+        run_program(config, True, monkeypatch, secret_keys=("gke-ai:queues",))
+    assert CANARY not in str(refused.value)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from gke_ai.settings.secrets import is_secret
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_keys, write_keys
-from gke_ai.workspace.emulated import is_secret
 from gke_ai.workspace.emulation import RUN
 from gke_ai.workspace.stack import ROOT
 

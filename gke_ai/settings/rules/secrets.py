@@ -9,6 +9,7 @@ from gke_ai.settings.model import Gateway
 from gke_ai.settings.problems import TOKEN, Problem
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import rule
+from gke_ai.settings.secrets import is_secret
 
 _SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
@@ -41,10 +42,9 @@ def token_problems(stated: str | None, encrypted: bool, environment: str | None)
 
 def encrypted_values(value: object, path: str) -> Iterator[str]:
     """Paths of the values that `pulumi config set --secret --path` wrote, in a configuration as its file has it."""
-    if isinstance(value, Mapping):
-        if value.keys() == {"secure"}:
-            yield path
-            return
+    if is_secret(value):
+        yield path
+    elif isinstance(value, Mapping):
         for key, inside in value.items():
             yield from encrypted_values(inside, f"{path}.{key}")
     elif isinstance(value, list):
