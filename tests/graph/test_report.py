@@ -402,7 +402,7 @@ def record_of(pool: str) -> Resource:
 SERVER, RUN, RECORD = deployment(1, 1), job("tune-1"), record_of("a")
 ACCOUNT = resource(
     "gcp:serviceaccount/account:Account",
-    "gke-nodes",
+    "main/gke-nodes",
     {"accountId": "gke-nodes"},
     parent="urn:pulumi:dev::gke-ai::gke-ai:index:GkeCluster$gke-ai:index:NodeAccount::gke-nodes",
 )
