@@ -112,8 +112,8 @@ def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     if change.operation in (DELETE, REPLACE) and of_nodes and cluster_stays and by_gke:
         yield Interruption(
             OUTAGE,
-            f"Service account {change.resource.inputs.get('accountId')} is deleted. Nodes that GKE created itself keep running as "
-            "it, and lose logs, metrics and image pulls. Drain and delete them right after the update.",
+            f"Service account {change.resource.inputs.get('accountId')} is deleted. Nodes that GKE created itself keep "
+            "running as it, and lose logs, metrics and image pulls. Drain and delete them right after the update.",
         )
 
 
