@@ -104,7 +104,7 @@ def refuse_kept_group(
     )
 
 
-def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHookBinding | None:
+def refuse_before_pools(cluster: Cluster, project: pulumi.Input[str], title: str) -> pulumi.ResourceHookBinding | None:
     """A hook that refuses to take from a cluster what nodes of its pools need, in a preview too.
 
     Pulumi updates the cluster before it deletes or replaces a pool. Whether GKE refuses that is not documented.
@@ -131,8 +131,7 @@ def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHookBi
 
     if isinstance(get_monitor(), MockMonitor):  # of tests: it has no hooks, and says that it has
         return None
-    name = f"cluster {project}/{cluster.location}/{cluster.name}: before its pools"
-    hook = pulumi.ResourceHook(name, check, pulumi.ResourceHookOptions(on_dry_run=True))
+    hook = pulumi.ResourceHook(f"{title}: before its pools", check, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_update=[hook])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
@@ -13,21 +13,19 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType, TypeDefinition
 from pydantic.alias_generators import to_camel
 
-from gke_ai.components import NamespaceQueue, NodeFlavor
+from gke_ai.components.arguments import Arguments, TakesOutputs
+from gke_ai.manifests.cluster_queue import NodeFlavor
 from gke_ai.settings import model
 from gke_ai.settings.model import Section
 
 # Types that the package calls otherwise than their class, so that programs in other languages need no change.
 TYPE_NAMES: Mapping[type, str] = {
     model.ExistingDeployment: "ScaledDeployment",
-    NamespaceQueue: "LocalQueue",
     NodeFlavor: "Flavor",
 }
 # Keys that the package requires and their section does not, by component or type. Making one optional would change its
 # type in Go.
 REQUIRED = {
-    "ClusterNetwork": {"name"},
-    "GkeCluster": {"name"},
     "JetStreamAutoscaling": {"deployment"},
     "ModelBucket": {"location"},
     "ServerAutoscaling": {"deployment"},
@@ -73,11 +71,11 @@ class Types:
         return definitions
 
     def _of(self, annotation: Any) -> PropertyDefinition:
-        annotation = without_metadata(annotation)
-        if (plain := type_of_output(annotation)) is not None:
-            definition = self._of(plain)
+        if takes_outputs(annotation):
+            definition = self._of(without_metadata(annotation))
             definition.plain = None
             return definition
+        annotation = without_metadata(annotation)
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Literal:
             return PropertyDefinition(type=SIMPLE_TYPES[type(arguments[0])], plain=True)
@@ -116,13 +114,16 @@ def fields_of(cls: type) -> dict[str, Input]:
     """The fields of a section or of a dataclass, by name in Python."""
     if is_section(cls):
         constants, texts = tags(cls), model.descriptions(cls)
+        stated = {name: Annotated[field.annotation, *field.metadata, None] for name, field in cls.model_fields.items()}
+        plain = {name: in_package(annotation) for name, annotation in stated.items()}
         return {
             name: Input(
-                field.annotation,
-                field.is_required() and to_camel(name) not in constants,
-                with_choices(texts[name], field.annotation),
+                annotation,
+                cls.model_fields[name].is_required() and to_camel(name) not in constants,
+                with_choices(texts[name], annotation),
             )
-            for name, field in cls.model_fields.items()
+            for name, annotation in plain.items()
+            if annotation is not None
         }
     hints = inspect.get_annotations(cls, eval_str=True)
     return {
@@ -185,7 +186,32 @@ def without_metadata(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def type_of_output(annotation: Any) -> Any:
-    """The type in `pulumi.Input[type]`, a union with an awaitable. None for other types."""
-    awaitables = [part for part in get_args(annotation) if get_origin(part) is Awaitable]
-    return get_args(awaitables[0])[0] if awaitables else None
+def takes_outputs(annotation: Any) -> bool:
+    """Whether a type, or a choice of it, accepts the output of a resource."""
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return any(isinstance(item, TakesOutputs) for item in metadata) or takes_outputs(inner)
+    return get_origin(annotation) in (Union, UnionType) and any(map(takes_outputs, get_args(annotation)))
+
+
+def in_package(annotation: Any) -> Any:
+    """The type without components and what else only a program in Python has. None if nothing is left."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner, *metadata = arguments
+        plain = in_package(inner)
+        marks = [item for item in metadata if isinstance(item, TakesOutputs)]
+        return plain if plain is None or not marks else Annotated[plain, *marks]
+    if origin in (Union, UnionType):
+        choices = [choice for choice in map(in_package, arguments) if choice not in (None, NoneType)]
+        return Union[tuple([*choices, *({NoneType} & {*arguments})])] if choices else None
+    if origin in (list, Sequence):
+        inner = in_package(arguments[0])
+        return None if inner is None else origin[inner]
+    if origin in (dict, Mapping):
+        key, value = map(in_package, arguments)
+        return None if key is None or value is None else origin[key, value]
+    if origin is Literal or annotation in SIMPLE_TYPES or annotation is NoneType or annotation in TYPE_NAMES:
+        return annotation
+    plain = dataclasses.is_dataclass(annotation) or (is_section(annotation) and not issubclass(annotation, Arguments))
+    return annotation if plain and isinstance(annotation, type) else None

@@ -25,8 +25,8 @@ def export(
     cluster: GkeCluster,
     buckets: dict[str, ModelBucket],
     namespaces: dict[str, WorkloadNamespace],
-    servers: list[ModelServer[model.Server]],
-    runs: list[tuple[model.Run, RunComponent]],
+    servers: dict[str, ModelServer[model.Server]],
+    runs: list[tuple[model.Run, RunComponent[model.Run]]],
     gateway: InferenceGateway | None,
     monitoring: SystemMonitoring | None,
 ) -> None:
@@ -64,7 +64,7 @@ def export(
                 "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
                 "adapters": [adapter.name for adapter in server.adapters],
             }
-            for server, url in ((component.server, component.url) for component in servers)
+            for server, url in ((component.server, component.url) for component in servers.values())
         ],
         "jobs": [
             {

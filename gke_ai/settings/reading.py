@@ -262,6 +262,28 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
 
 
+def mistakes_of_arguments(error: ValidationError, model: type[Section], values: Mapping[str, object]) -> list[Problem]:
+    """A problem for each argument of a component that its class refuses, by its path."""
+    raw, problems = _by_keys(values), {}
+    for details in error.errors(include_url=False):
+        problem, value = _problem(details, model, raw, ""), details["input"]
+        if type(value).__module__ == "pulumi.output":
+            cause = "is the output of a resource, which is known only during an update. This value decides what is created"
+            problem = Problem(problem.path, cause, "Pass the value itself, or read it from the configuration")
+        elif details["type"] == "is_instance_of":
+            cause = f"the value is {_type_name(value)}, and must be a {details['ctx']['class']}"
+            problem = Problem(problem.path, cause, "Pass the component")
+        problems.setdefault(problem.path, problem)
+    return list(problems.values())
+
+
+def _by_keys(values: Any) -> Any:
+    """The values by their keys in the YAML."""
+    if isinstance(values, Mapping):
+        return {to_camel(key): _by_keys(value) for key, value in values.items()}
+    return [_by_keys(item) for item in values] if isinstance(values, list) else values
+
+
 def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -> tuple[type[Section], str, str]:
     """The section and key of an error, and its path in the YAML.
 
@@ -278,7 +300,7 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             step = str(step)
             raw = raw.get(step)
             plain = step.replace("_", "").replace("-", "").isalnum()
-            dot = "" if path == PREFIX else "."
+            dot = "" if path in ("", PREFIX) else "."
             path += f"{dot}{step}" if plain else f'["{step}"]'
             key = step
             if fields:
@@ -342,7 +364,9 @@ def _type_name(value: object) -> str:
         return "a number"
     if isinstance(value, str):
         return "text"
-    return "a list" if isinstance(value, list) else "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else f"a {type(value).__name__}"
 
 
 def _quoted(value: object) -> str:

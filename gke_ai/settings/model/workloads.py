@@ -231,7 +231,7 @@ class Workload(Section):
         """The accelerators that the workload can run on, as `Pool.hardware_name` has them."""
         return {pool.hardware_name for pool in nodes.pools}
 
-    def node_selector(self, nodes: Nodes) -> dict[str, str]:
+    def selector_on(self, nodes: Nodes) -> dict[str, str]:
         """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
         labels = self.hardware_labels(nodes)
         selector = {**labels, **self.capacity_labels(nodes)}
