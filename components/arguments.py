@@ -159,7 +159,7 @@ def read(kind: type[A], title: str, name: str, keywords: Mapping[str, Any]) -> A
 
 def in_sections(value: Any) -> Any:
     """What a section says for an argument: the name of a component, else the value itself."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [in_sections(item) for item in value]
     return getattr(value, "called", value) if isinstance(value, pulumi.ComponentResource) else value
 

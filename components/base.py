@@ -90,10 +90,10 @@ def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resource
     own = component._name
     if part == own or part.startswith(f"{own}/"):
         return part, opts
-    # A namespace stands once in the name of an object.
+    # A namespace, and what the component is called, stand once in the name of an object.
     namespace, _, rest = part.partition("/")
-    inside = rest if rest and own.startswith(f"{namespace}/") else part
-    name = own if rest == own else f"{own}/{inside}"
+    inside = rest if rest and f"/{namespace}/" in f"/{own}/" else part
+    name = own if own == rest or own.endswith(f"/{part}") else f"{own}/{inside}"
     return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part)]))
 
 

@@ -193,12 +193,16 @@ class GkeCluster(AnyCluster):
             created = self._create(cluster)
             self.cluster_name = created.name
             if cluster.public_endpoint and not cluster.authorized_networks:
-                pulumi.Output.all(created.master_authorized_networks_config, project).apply(
-                    lambda kept: cluster_fields.warn_of_kept_networks(created, kept[0], cluster, kept[1])
+                created.master_authorized_networks_config.apply(
+                    lambda kept: on(
+                        project, lambda known: cluster_fields.warn_of_kept_networks(created, kept, cluster, known)
+                    )
                 )
             if cluster.maintenance is None:
-                pulumi.Output.all(created.maintenance_policy, project).apply(
-                    lambda kept: cluster_fields.warn_of_kept_exclusions(created, kept[0], cluster, kept[1])
+                created.maintenance_policy.apply(
+                    lambda kept: on(
+                        project, lambda known: cluster_fields.warn_of_kept_exclusions(created, kept, cluster, known)
+                    )
                 )
             ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = created.endpoint
@@ -206,8 +210,8 @@ class GkeCluster(AnyCluster):
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
             if not args.security_group:
-                pulumi.Output.all(created.authenticator_groups_config, project).apply(
-                    lambda kept: cluster_fields.refuse_kept_group(kept[0], cluster, kept[1])
+                created.authenticator_groups_config.apply(
+                    lambda kept: on(project, lambda known: cluster_fields.refuse_kept_group(kept, cluster, known))
                 )
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)

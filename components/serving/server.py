@@ -13,6 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.arguments import Refused
 from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
@@ -20,6 +21,7 @@ from gke_ai.components.workloads.arguments import WorkloadArguments
 from gke_ai.manifests import workload
 from gke_ai.manifests.job import fuse_annotations
 from gke_ai.settings.model import ScratchVolume, Server
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed
 
 PROBE_SECONDS = 10
@@ -89,7 +91,7 @@ class ModelServer(Component, Generic[S_co]):
         containers = self.containers()
         if args.api_key:
             variables: Any = containers[0].get("env", [])
-            containers[0]["env"] = [*variables, api_key_variable(server)]
+            containers[0]["env"] = [*variables, api_key_variable(server, title)]
         if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
@@ -196,11 +198,12 @@ def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
     return [pulumi.Alias(type_=f"gke-ai:index:{component}") for component in sorted(others)]
 
 
-def api_key_variable(server: Server) -> Any:
-    """The variable with the API key that the engine requires from clients. ValueError if it can require none."""
+def api_key_variable(server: Server, component: str) -> Any:
+    """The variable with the API key that the engine requires from clients. Raises Refused if it can require none."""
     variable = engine_of(server).api_key_variable
     if not variable:
-        raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
+        cause = f"{engine_of(server).title} cannot require an API key"
+        raise Refused(component, Problem("apiKey", cause, "Remove it, or use another engine"))
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
 
 

@@ -1,6 +1,6 @@
 """What the decisions and the rules of a stack say of the section of one component."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, get_origin
 
 from gke_ai.components.arguments import Refused
@@ -23,12 +23,21 @@ def stack_of(*sections: Section, cluster: Cluster | None = None) -> ResolvedStac
     return ResolvedStack(settings, unresolved=Unresolved(frozenset(unknown)))
 
 
-def check_alone(component: str, section: Section, cluster: Cluster | None, others: Sequence[Section] = ()) -> None:
-    """Raise Refused with what the rules say of the section, beside those of the components that it was given."""
+def check_alone(
+    component: str,
+    section: Section,
+    cluster: Cluster | None,
+    others: Sequence[Section] = (),
+    ignored: Collection[str] = (),
+) -> None:
+    """Raise Refused with what the rules say of the section, beside those of the components that it was given.
+
+    `ignored` are keys that another argument stands for.
+    """
     from gke_ai.settings.rules import check
 
     problems = check(stack_of(*([] if section is cluster else [section]), *others, cluster=cluster))
-    if own := [problem for problem in problems if not problem.path.startswith(PREFIX)]:
+    if own := [it for it in problems if not it.path.startswith(PREFIX) and it.path not in ignored]:
         raise Refused(component, *own)
     # What a later check says of it begins with the component.
     section._path = component

@@ -52,7 +52,8 @@ class WorkloadArguments(InCluster):
         section, cluster, others = self._with_token(self.section(kind)), self.place(), self.components()
         nodes = [other.section for other in others if isinstance(other, NodePoolComponent | ComputeClass)]
         known = cluster.section if cluster else None
-        check_alone(component, section, known, nodes)
+        # Labels that the caller states may select any hardware.
+        check_alone(component, section, known, nodes, ("accelerator", "tpu") if self.node_selector else ())
         (placed,) = stack_of(section, *nodes, cluster=known).of(kind)
         return placed
 

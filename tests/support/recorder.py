@@ -278,6 +278,8 @@ def construct(
 
     The inputs and their keys may be in snake_case.
     """
+    # As if the program named the cluster of its default provider.
+    pulumi.runtime.set_config("kubernetes:context", "test")
     create: Any = component
     created: Component = create(name, opts=opts, **without_nulls(in_camel_case(flat)))
     return created
