@@ -92,9 +92,10 @@ class Arguments(Section):
     @classmethod
     def of(cls, section: Section, **more: Any) -> Self:
         """The arguments with the fields of a section, which the rules of its stack have checked."""
-        arguments = cls.model_construct(section.model_fields_set | more.keys(), **{**dict(section), **more})
+        arguments: Any = cls.model_construct(section.model_fields_set | more.keys(), **{**dict(section), **more})
         arguments._section = section
-        return arguments
+        checked: Self = arguments
+        return checked
 
     @property
     def is_checked(self) -> bool:
@@ -108,15 +109,17 @@ class Arguments(Section):
         values = {name: in_sections(getattr(self, name)) for name in kind.model_fields}
         defaults = {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
         stated = {name for name, value in values.items() if name in self.model_fields_set or value != defaults[name]}
-        return kind.model_construct(stated, **values)
+        section: Any = kind.model_construct(stated, **values)
+        built: S = section
+        return built
 
-    def components(self) -> list[pulumi.ComponentResource]:
+    def components(self) -> list[pulumi.Resource]:
         """The components among the arguments, which this one waits for."""
-        found = {id(component): component for _, value in self for component in components_in(value)}
+        found: dict[int, pulumi.Resource] = {id(it): it for _, value in self for it in components_in(value)}
         return list(found.values())
 
-    def options(self, component: str) -> pulumi.ResourceOptions:
-        """The options of the component, which messages call so: the caller's, and the components that it waits for."""
+    def options(self, component: str) -> pulumi.ResourceOptions:  # noqa: ARG002  for the messages of others
+        """The options of the component: the caller's, and the components that it waits for."""
         stated = self.opts or pulumi.ResourceOptions()
         # A child that waited for its parent would wait for itself.
         after = [component for component in self.components() if component is not stated.parent]
@@ -142,7 +145,7 @@ def takes(arguments: Callable[P, A]) -> Callable[[Callable[[C, str, A], None]], 
         fields: Any = arguments
         OWN_KEYS.update(field.alias for field in fields.model_fields.values())
         construct.__dict__["arguments"] = arguments
-        return construct  # type: ignore[return-value]
+        return construct
 
     return decorate
 
@@ -164,7 +167,7 @@ def in_sections(value: Any) -> Any:
     return getattr(value, "called", value) if isinstance(value, pulumi.ComponentResource) else value
 
 
-def components_in(value: Any) -> Iterator[pulumi.ComponentResource]:
+def components_in(value: Any) -> Iterator[pulumi.Resource]:
     """The components in an argument, at any depth."""
     if isinstance(value, pulumi.ComponentResource):
         yield value

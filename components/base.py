@@ -26,8 +26,8 @@ OF_ONE_RESOURCE = (
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.
 
-    It waits for the components among its arguments. The arguments are not inputs of the component resource: Pulumi would register it, and create its children, only
-    once all of them are known.
+    It waits for the components among its arguments. The arguments are not inputs of the component resource: Pulumi
+    would register it, and create its children, only once all of them are known.
 
     Its children inherit `protect`, `retain_on_delete`, `deleted_with`, providers, transforms and aliases from its
     options, as Pulumi documents. What Pulumi applies to one resource alone, such as `ignore_changes`, goes to the

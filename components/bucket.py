@@ -17,7 +17,7 @@ DAY_SECONDS = 86400
 
 
 class ModelBucketArguments(Arguments, Bucket):
-    name: str | None = None
+    name: str | None = None  # type: ignore[assignment]
     """Name of the bucket, globally unique. Default: the project's id, a hyphen and the component's name."""
     project: Input[str] | None = None
     """Id of the Google Cloud project. Default: that of the provider."""

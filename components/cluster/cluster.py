@@ -108,9 +108,9 @@ class GkeCluster(AnyCluster):
     change of its `clusterIdentifier` also replaces the cluster, so a cluster and its objects are replaced together or
     not at all.
 
-    Refused: wrong arguments, such as a control plane that no client can reach; RunError for an existing cluster that doesn't
-    exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
-    and by the provider, the deletion of a protected cluster.
+    Refused: wrong arguments, such as a control plane that no client can reach; RunError for an existing cluster that
+    doesn't exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by
+    Pulumi and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -125,8 +125,6 @@ class GkeCluster(AnyCluster):
     https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
     """
 
-    section: Cluster
-    project: pulumi.Input[str]
     cluster_name: pulumi.Output[str]
     """Known once the cluster exists. Resources that need the cluster take it from here."""
     location: pulumi.Output[str]
@@ -144,8 +142,9 @@ class GkeCluster(AnyCluster):
     @takes(GkeClusterArguments)
     def __init__(self, name: str, args: GkeClusterArguments) -> None:
         super().__init__(name, args)
-        cluster = self.section = args.section(Cluster)
-        project = self.project = project_of(args.project, f"GkeCluster {name}")
+        self.section: Cluster = args.section(Cluster)
+        self.project: pulumi.Input[str] = project_of(args.project, f"GkeCluster {name}")
+        cluster, project = self.section, self.project
         self._features = ClusterFeatures(
             args.network_policy,
             args.managed_prometheus,
@@ -231,9 +230,7 @@ class GkeCluster(AnyCluster):
         # Only values known at plan time that replace the cluster: an unknown or changed kubeconfig (an upgrade, a new
         # endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
         self.provider: k8s.Provider = k8s.Provider(
-            *self.child(name),
-            kubeconfig=self.kubeconfig,
-            cluster_identifier=self._identifier,
+            *self.child(name), kubeconfig=self.kubeconfig, cluster_identifier=self._identifier
         )
         self.register_outputs(
             {
@@ -333,7 +330,7 @@ class GkeCluster(AnyCluster):
             remove_default_node_pool=None if autopilot else True,
             initial_node_count=None if autopilot else 1,
             node_config=None if autopilot else self._first_nodes(),
-            workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
+            workload_identity_config=None if autopilot else {"workload_pool": on(project, pool_name)},
             addons_config=cluster_fields.addons(autopilot, calico, features.ray_operator),
             monitoring_config=None if autopilot else cluster_fields.monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.

@@ -1,6 +1,6 @@
 """The cluster that components are in: a `GkeCluster`, or one that something else made."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -14,15 +14,18 @@ from gke_ai.settings.problems import Problem
 class AnyCluster(Component):
     """A cluster to which components connect."""
 
-    provider: k8s.Provider
-    kubeconfig: pulumi.Output[str]
-    cluster_name: pulumi.Output[str]
-    project: pulumi.Input[str] | None
-    """Id of its project. None if unknown."""
-    section: Cluster | None = None
-    """The section of a cluster of this program."""
-    metrics_adapter: Component | None = None
-    """The adapter that the first autoscaler in the cluster has created."""
+    if TYPE_CHECKING:  # the package would take annotations of a class for outputs
+        provider: k8s.Provider
+        kubeconfig: pulumi.Output[str]
+        cluster_name: pulumi.Output[str]
+        project: pulumi.Input[str] | None
+        """Id of its project. None if unknown."""
+        section: Cluster | None
+        """The section of a cluster of this program. None for another cluster."""
+        metrics_adapter: Component | None
+        """The adapter that the first autoscaler in the cluster has created."""
+    else:
+        section = metrics_adapter = None
 
 
 class ConnectionArguments(Arguments):
@@ -87,7 +90,9 @@ class InCluster(Arguments):
         ambient = pulumi.Config("kubernetes")
         if ambient.get("kubeconfig") or ambient.get("context"):
             return stated
-        cause = "no cluster is given. Kubernetes objects would go to whatever cluster a kubeconfig of this machine names"
+        cause = (
+            "no cluster is given. Kubernetes objects would go to whatever cluster a kubeconfig of this machine names"
+        )
         remedy = "Pass cluster=…, or opts with a Kubernetes provider"
         raise Refused(component, Problem("cluster", cause, remedy))
 
@@ -95,7 +100,7 @@ class InCluster(Arguments):
 class OfCluster(InCluster):
     """The arguments of a component in a cluster that also needs its name."""
 
-    cluster: AnyCluster | str | None = None
+    cluster: AnyCluster | str | None = None  # type: ignore[assignment]
     """Cluster of the component, or only its name, beside a provider among the options. Its name selects its metrics.
     Default: that of the other components among the arguments."""
 

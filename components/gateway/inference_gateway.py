@@ -49,16 +49,18 @@ class Route(Arguments):
 class InferenceGatewayArguments(InCluster, Gateway):
     name: GkeName = ""
     """Name of the Gateway. Default: the component's name."""
-    namespace: WorkloadNamespace | DnsLabel | None = None
+    namespace: WorkloadNamespace | DnsLabel | None = None  # type: ignore[assignment]
     """Namespace of the Gateway. Default: that of the first server."""
-    routes: Sequence[Route] = ()
+    routes: Sequence[Route] = ()  # type: ignore[assignment]
     """Which servers answer which requests. The first route of a host gets those that no other matches."""
+    route_namespaces: Sequence[str] = ()
+    """Namespaces of further routes, each a `GatewayRoute` of its own."""
     isolated: Sequence[str] = ()
     """Namespaces whose NetworkPolicies keep the load balancer out, such as those of tenants."""
     kubeconfig: Input[str] | None = None
     """Cluster in which an update waits for the address. Default: `cluster`, else no wait, and no address."""
 
-    def components(self) -> list[pulumi.ComponentResource]:
+    def components(self) -> list[pulumi.Resource]:
         # Servers may take long to get ready. Only the routes wait for them.
         spaces = [server.space for route in self.routes for server in route.servers]
         return [*components_in([self.cluster or self.place(), self.namespace, *spaces])]
@@ -101,7 +103,7 @@ class InferenceGateway(Component):
             if section.api_key and not server.requires_key:
                 cause = f"{server.called} requires no API key, so whoever reaches the gateway reaches it"
                 raise Refused(f"InferenceGateway {name}", Problem("apiKey", cause, "Pass api_key=True to it"))
-        spaces = list(dict.fromkeys(server.server.namespace for server in servers.values()))
+        spaces = list(dict.fromkeys([*(it.server.namespace for it in servers.values()), *args.route_namespaces]))
         own = section.namespace or next(iter(spaces), DEFAULT_NAMESPACE)
         kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
         scheme = (HTTP if section.plain_http else HTTPS)[0]
@@ -230,7 +232,9 @@ def listener(gateway: Gateway, namespaces: Sequence[str], own_namespace: str) ->
     return spec
 
 
-def route_spec(route: model.Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()) -> dict[str, Any]:
+def route_spec(
+    route: model.Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()
+) -> dict[str, Any]:
     """Spec of the HTTPRoute."""
     every = ModelRule((), [routed.server for routed in route.servers])
     spec: dict[str, Any] = {

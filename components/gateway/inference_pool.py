@@ -82,8 +82,8 @@ class InferencePoolArguments(InCluster):
     proxy_range: str | None = None
     """IPv4 range of the load balancer's proxies, if known."""
     isolated: bool = False
-    """NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the picker out to the
-    API server."""
+    """NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the picker out to
+    the API server."""
     guarded: bool = False
     """The server requires an API key. Keep other clients of the cluster from its pods."""
 

@@ -24,7 +24,7 @@ from pulumi.provider.server import ComponentInitError
 from gke_ai.components import every_component
 from gke_ai.components.arguments import Refused
 from gke_ai.components.base import Component
-from gke_ai.components.plugin.inputs import ComponentInputs, without_nulls
+from gke_ai.components.plugin.inputs import ComponentInputs, arguments_from, without_nulls
 from gke_ai.components.plugin.schema import Types
 
 NAME = "gke-ai"
@@ -65,7 +65,7 @@ class Package(pulumi.provider.Provider):
         definition, component_type = self._definitions[component_name], self._inputs[component_name].component
         create: Any = component_type
         try:
-            component = create(name, opts=options, **without_nulls(inputs))
+            component = create(name, arguments_from(component_type, name, without_nulls(inputs), options))
         except Refused as refused:
             details: list[Refusal] = [
                 {"property_path": problem.path, "reason": f"{problem.cause}. {problem.remedy}"}

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pulumi
 from pulumi.provider.experimental.analyzer import PropertyDefinition
 from pydantic.alias_generators import to_camel
 
-from gke_ai.components.arguments import Arguments
+from gke_ai.components.arguments import Arguments, Refused, read
 from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.plugin.schema import Input, Types, fields_of
 from gke_ai.settings.model import Section
+from gke_ai.settings.problems import Problem, nearest
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class ComponentInputs:
     @cached_property
     def section(self) -> type[Section] | None:
         """The section among the arguments, if there is one."""
-        bases = (base for base in arguments_of(self.component).__mro__ if not issubclass(base, Arguments))
-        first = next(bases)
+        every = arguments_of(self.component).__mro__
+        first = next(base for base in every if issubclass(base, Section) and not issubclass(base, Arguments))
         return first if first is not Section else None
 
     @cached_property
@@ -44,6 +46,32 @@ class ComponentInputs:
         """The inputs for the schema, by name. Adds the types that they use to `types`."""
         fields = {to_camel(name): field for name, field in self.fields.items()}
         return types.properties_of(self.component.__name__, fields)
+
+
+def arguments_from(
+    component: type[Component], name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions | None
+) -> Arguments:
+    """The arguments with these inputs. Raises Refused with every mistake."""
+    kind = arguments_of(component)
+    known = {to_camel(field): field for field in fields_of(kind)}
+    # In Python, an argument can also be written in snake_case.
+    problems = [
+        Problem(
+            key,
+            f"is not an input of {component.__name__}",
+            f"Write {kind.renamed_keys[key]}" if key in kind.renamed_keys else nearest(key, known),
+        )
+        for key in inputs
+        if key not in known
+    ]
+    keywords = {known[key]: value for key, value in inputs.items() if key in known}
+    try:
+        arguments = read(kind, component.__name__, name, {**keywords, "opts": opts})
+    except Refused as refused:
+        raise Refused(component.__name__, *problems, *refused.problems) from None
+    if problems:
+        raise Refused(component.__name__, *problems)
+    return arguments
 
 
 def without_nulls(value: Any) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
@@ -19,10 +19,7 @@ from gke_ai.settings import model
 from gke_ai.settings.model import Section
 
 # Types that the package calls otherwise than their class, so that programs in other languages need no change.
-TYPE_NAMES: Mapping[type, str] = {
-    model.ExistingDeployment: "ScaledDeployment",
-    NodeFlavor: "Flavor",
-}
+TYPE_NAMES: Mapping[type, str] = {model.ExistingDeployment: "ScaledDeployment", NodeFlavor: "Flavor"}
 # Keys that the package requires and their section does not, by component or type. Making one optional would change its
 # type in Go.
 REQUIRED = {
@@ -72,7 +69,7 @@ class Types:
 
     def _of(self, annotation: Any) -> PropertyDefinition:
         if takes_outputs(annotation):
-            definition = self._of(without_metadata(annotation))
+            definition = self._of(without_outputs(annotation))
             definition.plain = None
             return definition
         annotation = without_metadata(annotation)
@@ -111,19 +108,24 @@ class Types:
 
 
 def fields_of(cls: type) -> dict[str, Input]:
+    """The fields of a section or of a dataclass that have a plain form, by name in Python."""
+    plain = {
+        name: replace(field, annotation=in_package(field.annotation)) for name, field in stated_fields(cls).items()
+    }
+    return {name: field for name, field in plain.items() if field.annotation is not None}
+
+
+def stated_fields(cls: type) -> dict[str, Input]:
     """The fields of a section or of a dataclass, by name in Python."""
     if is_section(cls):
         constants, texts = tags(cls), model.descriptions(cls)
-        stated = {name: Annotated[field.annotation, *field.metadata, None] for name, field in cls.model_fields.items()}
-        plain = {name: in_package(annotation) for name, annotation in stated.items()}
         return {
             name: Input(
-                annotation,
-                cls.model_fields[name].is_required() and to_camel(name) not in constants,
-                with_choices(texts[name], annotation),
+                Annotated[field.annotation, *marks] if (marks := outputs_among(field.metadata)) else field.annotation,
+                field.is_required() and to_camel(name) not in constants,
+                with_choices(texts[name], field.annotation),
             )
-            for name, annotation in plain.items()
-            if annotation is not None
+            for name, field in cls.model_fields.items()
         }
     hints = inspect.get_annotations(cls, eval_str=True)
     return {
@@ -186,12 +188,26 @@ def without_metadata(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
+def outputs_among(metadata: Sequence[Any]) -> list[TakesOutputs]:
+    """The marks of a type that accepts outputs."""
+    return [item for item in metadata if isinstance(item, TakesOutputs)]
+
+
 def takes_outputs(annotation: Any) -> bool:
     """Whether a type, or a choice of it, accepts the output of a resource."""
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
-        return any(isinstance(item, TakesOutputs) for item in metadata) or takes_outputs(inner)
+        return bool(outputs_among(metadata)) or takes_outputs(inner)
     return get_origin(annotation) in (Union, UnionType) and any(map(takes_outputs, get_args(annotation)))
+
+
+def without_outputs(annotation: Any) -> Any:
+    """The type of the values that are no outputs."""
+    if get_origin(annotation) is Annotated:
+        return without_outputs(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(map(without_outputs, get_args(annotation)))]  # noqa: UP007  built at run time
+    return annotation
 
 
 def in_package(annotation: Any) -> Any:
@@ -200,11 +216,12 @@ def in_package(annotation: Any) -> Any:
     if origin is Annotated:
         inner, *metadata = arguments
         plain = in_package(inner)
-        marks = [item for item in metadata if isinstance(item, TakesOutputs)]
+        marks = outputs_among(metadata)
         return plain if plain is None or not marks else Annotated[plain, *marks]
     if origin in (Union, UnionType):
         choices = [choice for choice in map(in_package, arguments) if choice not in (None, NoneType)]
-        return Union[tuple([*choices, *({NoneType} & {*arguments})])] if choices else None
+        none = [NoneType] if NoneType in arguments else []
+        return Union[(*choices, *none)] if choices else None
     if origin in (list, Sequence):
         inner = in_package(arguments[0])
         return None if inner is None else origin[inner]

@@ -83,15 +83,13 @@ class NodePoolArguments(Arguments):
 class NodePoolComponent(Component):
     """What the components of node pools share: size, zones, nodes, capacity mode and upgrades."""
 
-    section: Pool
-    cluster: GkeCluster | None
-    """The cluster, if the component was given it as a component."""
     pool_name: pulumi.Output[str]
 
     def __init__(self, name: str, args: NodePoolArguments, section: Pool) -> None:
         super().__init__(name, args)
-        self.section = section
-        self.cluster = args.cluster if isinstance(args.cluster, GkeCluster) else None
+        # No annotations of the class, which would make them outputs.
+        self.section: Pool = section
+        self.cluster: GkeCluster | None = args.cluster if isinstance(args.cluster, GkeCluster) else None
         # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its dependencies,
         # such as an account that the stack no longer has.
         self._after = args.options(name).depends_on

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import pulumi
 import pulumi_kubernetes as k8s
+from pydantic import Field
 
 from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
@@ -48,7 +49,7 @@ class ClusterQueueArguments(Arguments, model.ClusterQueue):
     """Name of the cluster queue."""
     pools: Sequence[NodePoolComponent]
     """Node pools whose allocatable capacity, at their maximum size, is the quota, in order of preference."""
-    flavors: list[FlavorQuota] = []
+    flavors: list[FlavorQuota] = Field(default=[])
     """Quota for pools in amounts, or with limits of what it borrows and lends, by the name of the pool. Default: all
     that each pool has."""
 
@@ -57,7 +58,7 @@ class ClusterQueue:
     """A cluster queue of a `KueueStack` over node pools."""
 
     @takes(ClusterQueueArguments)
-    def __init__(self, name: str, args: ClusterQueueArguments) -> None:
+    def __init__(self, name: str, args: ClusterQueueArguments) -> None:  # noqa: ARG002  the section has it
         self.pools = args.pools
         stated = {quota.flavor: quota for quota in args.flavors}
         derived = [stated.pop(pool.called, FlavorQuota(flavor=pool.called, quota="derive")) for pool in args.pools]

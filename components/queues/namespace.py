@@ -77,11 +77,11 @@ class WorkloadNamespace(Component):
     The namespace `default` exists in every cluster. There, and with `existing`, the component creates everything except
     the namespace.
 
-    With `hf_token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The component
-    creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this secret.
-    GKE does not touch a Secret that already exists. When you switch from `hf_token`, Pulumi deletes its Secret at the end
-    of the update, and GKE creates the new one within minutes. When you switch back, delete the SecretSync first, or its
-    Secret is in the way.
+    With `hf_token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The
+    component creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this
+    secret. GKE does not touch a Secret that already exists. When you switch from `hf_token`, Pulumi deletes its Secret
+    at the end of the update, and GKE creates the new one within minutes. When you switch back, delete the SecretSync
+    first, or its Secret is in the way.
 
     Local queues belong here and not to `KueueStack`: the namespace is created after Kueue and deleted before it,
     because its workloads hold quota that only a running Kueue releases.

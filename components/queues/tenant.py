@@ -172,7 +172,12 @@ class Tenant(Component):
                 ("warnings", f"{name_of_policy}-warnings", "Warn"),
             )
         )
-        limits = {**OBJECTS, **quota_of(further_kinds), **quota_of_accelerators(args.accelerators or {}), **tenant.quota}
+        limits = {
+            **OBJECTS,
+            **quota_of(further_kinds),
+            **quota_of_accelerators(args.accelerators or {}),
+            **tenant.quota,
+        }
         counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if args.runs_jobsets else {}
         quota = k8s.core.v1.ResourceQuota(
             *self.child(f"{namespace}/{TENANT_QUOTA}"),

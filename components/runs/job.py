@@ -52,8 +52,8 @@ class RunArguments(WorkloadArguments):
     last_in_queue: bool = False
     """The run is the last of its queue. If false, its creation takes one second longer."""
     owner: Input[Mapping[str, str]] | None = None
-    """Name and uid of a ConfigMap that the run is deleted with. Default: that of a `WorkloadNamespace`, else one of this
-    component."""
+    """Name and uid of a ConfigMap that the run is deleted with. Default: that of a `WorkloadNamespace`, else one of
+    this component."""
 
     def nodes(self, placed: Placed[Run]) -> Place:
         """The nodes of the run, as its arguments decide them."""

@@ -9,22 +9,21 @@ import pulumi
 from gke_ai.components.arguments import takes
 from gke_ai.components.pools.tpu_pool import TpuPoolComponent
 from gke_ai.components.runs.job import RunComponent, TpuRunArguments
+from gke_ai.components.workloads.arguments import WithToken
 from gke_ai.manifests import multislice
 from gke_ai.manifests.job import Place
-from gke_ai.settings.model import Multislice, Run, TokenSecret
+from gke_ai.settings.model import Multislice, Run
 from gke_ai.settings.resolved import Placed
 
 
-class MultisliceJobArguments(TpuRunArguments, Multislice):
+class MultisliceJobArguments(TpuRunArguments, WithToken, Multislice):
     kind: Literal["multislice"] = "multislice"
     """The kind of the run, which the component says."""
-    pools: Sequence[TpuPoolComponent | str] = ()
+    pools: Sequence[TpuPoolComponent | str] = ()  # type: ignore[assignment]
     """TPU pools, at least one for each slice, or their names, beside which `tpu` says the slice."""
     pools_of_slices: Sequence[str] | None = None
-    """Node pool of each slice, which its pods select by name. Default: of pools that grow, one for each slice; of others,
-    JobSet picks a free pool for each slice."""
-    token_secret: TokenSecret | None = None
-    """Secret with the Hugging Face token. Default: that of a `WorkloadNamespace`, else no token."""
+    """Node pool of each slice, which its pods select by name. Default: of pools that grow, one for each slice; of
+    others, JobSet picks a free pool for each slice."""
 
     def nodes(self, placed: Placed[Run]) -> Place:
         place = super().nodes(placed)

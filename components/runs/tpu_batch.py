@@ -4,12 +4,12 @@ import pulumi
 
 from gke_ai.components.arguments import takes
 from gke_ai.components.runs.job import RunComponent, TpuRunArguments
-from gke_ai.components.workloads.arguments import OnTpus
+from gke_ai.components.workloads.arguments import OnTpus, WithToken
 from gke_ai.manifests import tpu_batch
 from gke_ai.settings.model import TpuBatch
 
 
-class TpuBatchJobArguments(TpuRunArguments, OnTpus, TpuBatch):
+class TpuBatchJobArguments(TpuRunArguments, OnTpus, WithToken, TpuBatch):
     """The arguments of a `TpuBatchJob`."""
 
 

@@ -16,8 +16,8 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
 from gke_ai.components.arguments import takes
 from gke_ai.components.serving.server import ModelServer, ServerArguments, add_probes, engine_of, scratch_mount
-from gke_ai.manifests.workload import resources, variables
 from gke_ai.components.workloads.arguments import OnTpus
+from gke_ai.manifests.workload import resources, variables
 from gke_ai.settings.model import JetStream
 
 

@@ -27,12 +27,12 @@ JETSTREAM, JETSTREAM_MONITORING = "jetstream", "jetstream-podmonitoring"
 class ServerAutoscalingArguments(OfCluster, Autoscaler):
     name: DnsLabel = ""
     """Name of the HorizontalPodAutoscaler. Default: the component's name."""
-    server: ModelServer[Any] | str | None = None
+    server: ModelServer[Any] | str | None = None  # type: ignore[assignment]
     """Server to scale, created with `autoscaled`."""
-    deployment: ExistingDeployment | str | None = None
+    deployment: ExistingDeployment | str | None = None  # type: ignore[assignment]
     """Deployment to scale that exists already, instead of `server`. A name means one of JetStream in the namespace
     `default`, whose pods have the name as their label `app`."""
-    adapter: MetricsAdapter | Literal["stackdriver", "prometheus"] | None = None
+    adapter: MetricsAdapter | Literal["stackdriver", "prometheus"] | None = None  # type: ignore[assignment]
     """Metrics adapter that the HorizontalPodAutoscaler reads from, or the kind of one that the cluster has. Default: a
     `MetricsAdapter` of kind `stackdriver` for the whole cluster, which the first autoscaler in it creates."""
     tpu_containers: Sequence[str] | None = None
@@ -127,7 +127,6 @@ class ServerAutoscaling(Component):
         self.autoscaler_name = resource.metadata.name.apply(lambda name: name or spec.name)
         self.register_outputs({"autoscalerName": self.autoscaler_name})
 
-
     def _adapter(self, given: MetricsAdapter | str | None) -> tuple[str, list[pulumi.Resource]]:
         """The kind of the metrics adapter, and the adapter if the component creates it or shares it with another."""
         if isinstance(given, MetricsAdapter):
@@ -149,8 +148,8 @@ class JetStreamAutoscaling(ServerAutoscaling):
 def engine_metrics(spec: Autoscaler, target: ExistingDeployment, title: str) -> Mapping[str, metrics.Metric]:
     """Metrics of the target's engine, by name. Raises Refused if it lacks one of the autoscaler."""
     if target.engine not in ENGINES:
-        known = nearest(target.engine, ENGINES)
-        raise Refused(title, Problem("deployment.engine", f"{target.engine} is not a known engine", known))
+        cause = f"{target.engine} is not a known engine"
+        raise Refused(title, Problem("deployment.engine", cause, nearest(target.engine, ENGINES)))
     known = metrics.metrics_of(target.engine)
     for index, scaled in enumerate(spec.metrics):
         if scaled.metric not in known:

@@ -78,9 +78,4 @@ def _grant_to_principal(parts: AdapterParts) -> None:
     project = parts.project
     number = project_number(project, "The metrics adapter's permission needs", parts.parent)
     member = member_of(number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME, parts.workload_pool)
-    gcp.projects.IAMMember(
-        *parts.parent.child(STACKDRIVER_NAME),
-        project=project,
-        role=VIEWER,
-        member=member,
-    )
+    gcp.projects.IAMMember(*parts.parent.child(STACKDRIVER_NAME), project=project, role=VIEWER, member=member)

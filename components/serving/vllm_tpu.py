@@ -6,11 +6,11 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.components.arguments import takes
 from gke_ai.components.serving.server import ModelServer, ServerArguments, container_of
-from gke_ai.components.workloads.arguments import OnTpus
+from gke_ai.components.workloads.arguments import OnTpus, WithToken
 from gke_ai.settings.model import VllmTpu
 
 
-class VllmTpuServerArguments(ServerArguments, OnTpus, VllmTpu):
+class VllmTpuServerArguments(ServerArguments, OnTpus, WithToken, VllmTpu):
     engine: Literal["vllm-tpu"] = "vllm-tpu"
     """The engine, which the component says."""
 

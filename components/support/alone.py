@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 from typing import Any, get_origin
 
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components.arguments import Refused
 from gke_ai.settings.model import Cluster, Section, Settings, Unresolved
-from gke_ai.settings.reading import PREFIX, section_types
+from gke_ai.settings.reading import section_types
 from gke_ai.settings.resolved import ResolvedStack
 
 # The section of a cluster that is not described: nothing is known of it.

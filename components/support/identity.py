@@ -17,8 +17,8 @@ def project_number(project: pulumi.Input[str], whose: str, parent: pulumi.Resour
             f"with access to it: gcloud projects describe {project}",
         )
         return found.number
-    late = pulumi.Output.from_input(project)
-    return gcp.organizations.get_project_output(project_id=late, opts=inside).apply(lambda found: found.number)
+    late = gcp.organizations.get_project_output(project_id=project, opts=inside)
+    return late.apply(lambda found: found.number)
 
 
 def member_of(

@@ -77,15 +77,20 @@ class WorkloadArguments(InCluster):
         return {**placed.node_selector, **own}
 
 
-class OnGpus(WorkloadArguments):
+class WithToken(WorkloadArguments):
+    """The arguments of a workload whose pods read the Hugging Face token."""
+
+    token_secret: TokenSecret | None = None
+    """Secret with the Hugging Face token. Default: that of a `WorkloadNamespace`, else no token."""
+
+
+class OnGpus(WithToken):
     """The arguments of a workload on GPUs."""
 
     pool: GpuNodePool | str | None = None
     """GPU pool that the workload runs on, or its name."""
     compute_class: ComputeClass | str | None = None
     """Compute class that provides the nodes, or its name."""
-    token_secret: TokenSecret | None = None
-    """Secret with the Hugging Face token. Default: that of a `WorkloadNamespace`, else no token."""
 
 
 class OnTpus(WorkloadArguments):
@@ -93,5 +98,3 @@ class OnTpus(WorkloadArguments):
 
     pool: TpuPoolComponent | str | None = None
     """TPU pool that the workload runs on, or its name, beside which `tpu` says the slice."""
-    token_secret: TokenSecret | None = None
-    """Secret with the Hugging Face token. Default: that of a `WorkloadNamespace`, else no token."""

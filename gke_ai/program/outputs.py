@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -10,6 +11,7 @@ import pulumi
 from gke_ai.catalog.nodes.shape import GPU_TAINT, TPU_TAINT, node_taints
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, principal
 from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
+from gke_ai.components.arguments import on
 from gke_ai.components.runs.job import RunComponent
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support.identity import project_number
@@ -144,7 +146,7 @@ def grants(granted_buckets: Sequence[BucketGrants]) -> dict[tuple[str, str], lis
     return {account: list(dict.fromkeys(names)) for account, names in bucket_names.items()}
 
 
-def identities(stack: ResolvedStack, project: str, project_number: str | None) -> list[dict[str, Any]]:
+def identities(stack: ResolvedStack, project: str, number: pulumi.Input[str] | None) -> list[dict[str, Any]]:
     """Every service account that a workload or a tenant of the stack runs as."""
     granted = grants(stack.granted_buckets)
     accounts = [
@@ -156,7 +158,11 @@ def identities(stack: ResolvedStack, project: str, project_number: str | None) -
         {
             "namespace": namespace,
             "serviceAccount": account,
-            "principal": principal(project_number, project, namespace, account) if project_number else "",
+            "principal": on(
+                number, partial(principal, project_id=project, namespace=namespace, service_account=account)
+            )
+            if number
+            else "",
             "buckets": granted.get((namespace, account), []),
         }
         for namespace, account in dict.fromkeys(accounts)

@@ -12,7 +12,6 @@ from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import serving
 from gke_ai.settings.resolved import Placed, needs
 
-
 ENGINES: dict[type[model.Server], Any] = {
     serving.Vllm: components.VllmServer,
     serving.VllmTpu: components.VllmTpuServer,

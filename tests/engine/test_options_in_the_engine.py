@@ -20,7 +20,9 @@ from gke_ai.components import ModelBucket
 
 if pulumi.Config().get_bool("kept") is not False:
     opts = pulumi.ResourceOptions(OPTIONS)
-    ModelBucket("models", opts=opts, project="my-project", name="my-models", location="us-central1", on_destroy="delete")
+    ModelBucket(
+        "models", opts=opts, project="my-project", name="my-models", location="us-central1", on_destroy="delete"
+    )
 """
 
 

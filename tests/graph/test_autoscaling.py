@@ -17,9 +17,8 @@ from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from gke_ai.components.arguments import Refused
 from gke_ai.components.serving.metrics_adapter import explain
-from gke_ai.settings import model
 from tests.support.mistakes import Configuration, base, problems_of
-from tests.support.recorder import PROJECT, Record, configuration, record, run_program
+from tests.support.recorder import PROJECT, Record, configuration, run_program
 
 good = partial(base, "autoscaling")
 
@@ -298,7 +297,7 @@ def test_metric_or_engine_that_is_not_there_is_refused(build: Build) -> None:
         build(
             ServerAutoscaling, AUTOSCALER, deployment=deployment, metrics=[{"metric": "kvCacheUsage", "target": "0.8"}]
         )
-    with pytest.raises(Refused, match="deployment.engine: triton is not a known engine"):
+    with pytest.raises(Refused, match=r"deployment\.engine: triton is not a known engine"):
         build(ServerAutoscaling, AUTOSCALER, deployment={**deployment, "engine": "triton"})
 
 

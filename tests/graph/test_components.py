@@ -76,7 +76,9 @@ def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
         VllmServer.of("x", None, section=section, placed=loaded.servers[0], cluster=cluster())
 
     def of_a_program() -> None:
-        VllmServer("s", namespace="llm", model="m", gpus=2, accelerator="nvidia-l4", cluster=cluster(), token_secret=TOKEN)
+        VllmServer(
+            "s", namespace="llm", model="m", gpus=2, accelerator="nvidia-l4", cluster=cluster(), token_secret=TOKEN
+        )
 
     first, second = (
         record(program, False, monkeypatch).one("Deployment").inputs for program in (of_a_stack, of_a_program)
@@ -104,8 +106,6 @@ def test_renamed_field_of_a_section_is_refused_with_the_new_name() -> None:
         model.GpuPool(name="p", machine_type="g2-standard-24", create_first=True)  # type: ignore[call-arg]
 
 
-
-
 def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = model.ClusterQueue(name="q", flavors=[model.FlavorQuota(flavor="l4", quota="derive")])
     flavors = [NodeFlavor("l4")]
@@ -129,8 +129,8 @@ def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatc
     }
     assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
     server = recorded.one("Deployment")
-    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
-    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= recorded.waits_for(server)
+    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "team"}
+    assert {"ClusterQueue gpus", "LocalQueue team", "NodePool l4"} <= recorded.waits_for(server)
     assert recorded.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 

@@ -36,7 +36,9 @@ def test_pool_has_the_pods_of_its_server() -> None:
     record = shared_record(gateway_example())
     for name in ("gemma", "gemma-next"):
         (pool,) = (
-            pool for pool in record.all("InferencePool") if pool.inputs.get("kind") and pool.name.endswith(f"/llm/{name}")
+            pool
+            for pool in record.all("InferencePool")
+            if pool.inputs.get("kind") and pool.name.endswith(f"/llm/{name}")
         )
         spec = plain(pool.inputs["spec"])
         template = record.one("Deployment", name).inputs["spec"]["template"]
@@ -223,7 +225,13 @@ def test_key_is_only_in_its_secret() -> None:
 
 
 def test_engine_that_checks_no_key_is_refused(build: Callable[..., Record]) -> None:
-    server = {"name": "s", "namespace": "llm", "model": "google/gemma-3-4b-it", "accelerator": "nvidia-l4", "apiKey": True}
+    server = {
+        "name": "s",
+        "namespace": "llm",
+        "model": "google/gemma-3-4b-it",
+        "accelerator": "nvidia-l4",
+        "apiKey": True,
+    }
     assert "VLLM_API_KEY" in str(build(VllmServer, server).one("Deployment").inputs)
     with pytest.raises(Refused, match="api_key: Text Generation Inference cannot require an API key"):
         build(TgiServer, server)

@@ -9,7 +9,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pulumi
 import pytest
 
 from emulator.cloud.store import RUNNING
