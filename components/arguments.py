@@ -58,8 +58,17 @@ OWN_KEYS: set[str] = set()
 KEY = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 
 
+# What a remedy says of YAML, and what of Python.
+FORMS = {
+    "Begin each entry with '- ', or write [a, b]": "Pass a list",
+    "Write one 'key: value' per line": "Pass a mapping",
+}
+
+
 def in_python(text: str) -> str:
-    """A message that names keys of the YAML, with the names that they have in Python."""
+    """A message that names keys and forms of the YAML, as they are in Python."""
+    for of_yaml, form in FORMS.items():
+        text = text.replace(of_yaml, form)
     return KEY.sub(lambda word: to_snake(word[0]) if word[0] in keys() | OWN_KEYS else word[0], text)
 
 

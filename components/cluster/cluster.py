@@ -1,5 +1,6 @@
 """The GKE cluster that everything else runs in."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import pulumi
@@ -53,6 +54,12 @@ class GkeClusterArguments(Arguments, Cluster):
     """Name of the cluster. Default: the component's name."""
     project: Input[str] | None = None
     """Id of the Google Cloud project. Default: that of the provider."""
+    network: Input[str] | None = None
+    subnetwork: Input[str] | None = None
+    pods_range: Input[str] | None = None
+    services_range: Input[str] | None = None
+    node_service_account: Input[str] | None = None
+    labels: Mapping[str, Input[str]] = {}
     network_policy: str | None = None
     """How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for whatever the existing
     cluster uses. Default: no enforcement. Autopilot always has Dataplane V2."""
@@ -164,7 +171,10 @@ class GkeCluster(AnyCluster):
 
         self.node_service_account: pulumi.Input[str] | None = None
         self.node_account: NodeAccount | None = None
-        if account := cluster.node_service_account:
+        account: Any = cluster.node_service_account
+        if isinstance(account, pulumi.Output):  # an address: a name would be that of a resource to create
+            self.node_service_account = account
+        elif account:
             self.node_service_account = on(project, lambda project: account_email(account, project))
             if not is_account_email(account):
                 account_name, inside = self.child(account)
@@ -256,11 +266,11 @@ class GkeCluster(AnyCluster):
     @property
     def _identifier(self) -> pulumi.Input[str]:
         """Text that changes only if the cluster is replaced."""
-        policy = self._features.network_policy
-        identifier: pulumi.Input[str] = on(
-            self.project, lambda project: cluster_fields.identifier(self.section, project, policy)
-        )
-        return identifier
+        policy, section = self._features.network_policy, self.section
+        parts = self.project, section.network, section.subnetwork, section.pods_range, section.services_range
+        if not any(isinstance(part, pulumi.Output) for part in parts):
+            return cluster_fields.identifier(section, *parts, policy)
+        return pulumi.Output.all(*parts).apply(lambda known: cluster_fields.identifier(section, *known, policy))
 
     def _create(self, cluster: Cluster) -> gcp.container.Cluster:
         project, features, autopilot = self.project, self._features, cluster.mode == "autopilot"

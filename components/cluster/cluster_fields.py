@@ -161,18 +161,22 @@ def vpc_name(cluster: Cluster) -> str:
     return (cluster.vpc.name if cluster.vpc else None) or cluster.name
 
 
-def identifier(cluster: Cluster, project: str, network_policy: str | None) -> str:
+def identifier(
+    cluster: Cluster,
+    project: str,
+    network: str | None,
+    subnetwork: str | None,
+    pods: str | None,
+    services: str | None,
+    network_policy: str | None,
+) -> str:
     """Identifies the cluster: everything whose change replaces it, and nothing that changes in place.
 
     An unset setting adds nothing, so a setting of a later release changes no existing cluster.
     """
-    network = vpc_name(cluster) if cluster.vpc else cluster.network
-    parts = [project, cluster.location, cluster.name, cluster.mode, network, cluster.subnetwork]
-    further = {
-        "pods": cluster.pods_range,
-        "services": cluster.services_range,
-        "dataplane": "v2" if network_policy == "dataplaneV2" else None,
-    }
+    parts = [project, cluster.location, cluster.name, cluster.mode, vpc_name(cluster) if cluster.vpc else network]
+    parts.append(subnetwork)
+    further = {"pods": pods, "services": services, "dataplane": "v2" if network_policy == "dataplaneV2" else None}
     if cluster.vpc is not None:
         vpc = cluster.vpc
         further["vpc"] = f"{vpc.nodes_cidr},{vpc.pods_cidr},{vpc.services_cidr}"

@@ -1,6 +1,6 @@
 """What every node pool is: size, zones, nodes, capacity mode and upgrades."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class NodePoolArguments(Arguments):
 
     name: GkeName = ""
     """Name of the pool. Default: the component's name."""
+    labels: Mapping[str, Input[str]] = {}
     cluster: GkeCluster | Input[str]
     """Standard cluster of the pool, or its name. A `GkeCluster` decides the arguments below that are omitted."""
     project: Input[str] | None = None
@@ -93,9 +94,15 @@ class NodePoolComponent(Component):
         # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its dependencies,
         # such as an account that the stack no longer has.
         self._after = args.options(name).depends_on
+        title, known = f"{type(self).__name__} {name}", self.cluster.section if self.cluster else None
+        if known is not None and known.is_autopilot:
+            cause = (
+                f"{known.name} is an Autopilot cluster, in which Google creates the nodes. GKE would refuse the pool"
+            )
+            remedy = "Pass a standard cluster, or let workloads name their accelerator"
+            raise Refused(title, Problem("cluster", cause, remedy))
         if not args.is_checked:
-            known = self.cluster.section if self.cluster else None
-            check_alone(f"{type(self).__name__} {name}", section, known)
+            check_alone(title, section, known)
 
     @property
     def called(self) -> str:

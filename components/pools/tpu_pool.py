@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.components.arguments import Refused, takes
+from gke_ai.components.arguments import Input, Refused, takes
 from gke_ai.components.pools.node_pool import NodePoolArguments, NodePoolComponent, whole_pool
 from gke_ai.settings.model import FlexStart, TpuPool
 from gke_ai.settings.problems import Problem
@@ -11,6 +11,8 @@ from gke_ai.settings.problems import Problem
 
 class TpuPoolArguments(NodePoolArguments, TpuPool):
     """The arguments of both."""
+
+    workload_policy: Input[str] | None = None
 
 
 class TpuPoolComponent(NodePoolComponent):

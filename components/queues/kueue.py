@@ -92,6 +92,13 @@ class KueueStackArguments(InCluster):
     """Version of Kueue's chart. Default: the pinned version."""
     jobset_version: str | None = None
     """Version of JobSet's chart. Default: the pinned version."""
+    frameworks: Sequence[str] = ()
+    """Further kinds that Kueue queues, by the names of its integrations, such as `kubeflow.org/mpijob` or
+    `leaderworkerset.x-k8s.io/leaderworkerset`. Their controllers must exist."""
+    configuration: Mapping[str, Any] = {}
+    """Further keys of the configuration of Kueue's manager. They go before those of the component."""
+    values: Mapping[str, Any] = {}
+    """Further values of Kueue's chart. They go before those of the component."""
     manager_replicas: int = 1
     """Number of pods of Kueue's manager."""
     pods_ready_timeout_seconds: int = 0
@@ -191,7 +198,9 @@ class KueueStack(Component):
                 devices=counted,
                 reclaim_ended_pods=args.reclaim_ended_pods,
             )
-            values = chart_values(version, args.manager_replicas, manager)
+            manager["integrations"]["frameworks"] += args.frameworks
+            manager = merged(manager, args.configuration)
+            values = merged(chart_values(version, args.manager_replicas, manager), args.values)
             # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
             before = [*self._aggregated_roles(), *controllers]
             hooks = wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
@@ -292,6 +301,12 @@ class KueueStack(Component):
         check = {"controllerName": PROVISIONING, "parameters": parameters}
         last = pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook)
         return custom_object(KUEUE_API, "AdmissionCheck", flavor, check, last, suffix="-check")
+
+
+def merged(own: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Both mappings as one, at any depth. Of two values, the further one counts."""
+    both = {key: merged(own[key], further[key]) for key in own.keys() & further.keys() if isinstance(own[key], dict)}
+    return {**own, **further, **both}
 
 
 def over_pools(queues: Sequence[ClusterQueue], cluster: AnyCluster | None, component: str) -> ResolvedStack:

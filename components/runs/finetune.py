@@ -2,14 +2,15 @@
 
 import pulumi
 
-from gke_ai.components.arguments import takes
+from gke_ai.catalog.versions import FINE_TUNE_IMAGE
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.runs.job import GpuRunArguments, RunComponent
 from gke_ai.manifests import finetune
 from gke_ai.settings.model import FineTune
 
 
 class FinetuneJobArguments(GpuRunArguments, FineTune):
-    """The arguments of a `FinetuneJob`."""
+    image: Input[str] = FINE_TUNE_IMAGE
 
 
 class FinetuneJob(RunComponent[FineTune]):

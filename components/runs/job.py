@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar, cast
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.components.arguments import Input
+from gke_ai.catalog.versions import JAX_TPU_IMAGE, JOBSET_API
+from gke_ai.components.arguments import Input, Refused
 from gke_ai.components.base import SKIP_AWAIT, Component, custom_resource, named
+from gke_ai.components.support.alone import has_outputs
 from gke_ai.components.support.cluster_client import connection, in_thread, workload_of
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
@@ -20,6 +21,7 @@ from gke_ai.manifests.job import Object, Place, headless_service, service_of
 from gke_ai.manifests.network import place_on_gpus
 from gke_ai.manifests.runs import place_of
 from gke_ai.settings.model import FineTune, Run, TpuBatch
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed
 
 R_co = TypeVar("R_co", bound=Run, covariant=True)
@@ -55,6 +57,16 @@ class RunArguments(WorkloadArguments):
     """Name and uid of a ConfigMap that the run is deleted with. Default: that of a `WorkloadNamespace`, else one of
     this component."""
 
+    def check_name(self, component: str) -> None:
+        """Raise Refused for an output that would have to be known for the run's name, a hash of its content."""
+        late = [name for name, value in self if name in ("image", "env", "labels") and has_outputs(value)]
+        if not late or getattr(self, "fixed_name", False):
+            return
+        cause = "has the output of a resource, and the name of the run ends in a hash of its content"
+        fixed = "fixed_name" in type(self).model_fields
+        remedy = "Pass the value itself" + (", or fixed_name=True" if fixed else "")
+        raise Refused(component, *(Problem(name, cause, remedy) for name in late))
+
     def nodes(self, placed: Placed[Run]) -> Place:
         """The nodes of the run, as its arguments decide them."""
         place = place_of(placed)
@@ -82,6 +94,7 @@ class GpuRunArguments(RunArguments, OnGpus):
 class TpuRunArguments(RunArguments):
     """The arguments of a run on TPUs."""
 
+    image: Input[str] = JAX_TPU_IMAGE
     only_pools: Sequence[str] | None = None
     """Node pools that the pods may use, if other pools have the same labels. Default: any pool with the labels."""
 
@@ -106,10 +119,12 @@ class RunComponent(Component, Generic[R_co]):
 
     def __init__(self, name: str, args: RunArguments, kind: type[R_co]) -> None:
         """Create the owner of the run, if it gets none. An empty one stands for its namespace."""
-        placed = args.workload(kind, f"{type(self).__name__} {name}")
+        title = f"{type(self).__name__} {name}"
+        args.check_name(title)
+        placed = args.workload(kind, title)
         super().__init__(name, args)
         self.cluster = args.place()
-        self.run, self.place = placed.section, args.nodes(placed)
+        self.run, self.place, self._parts = placed.section, args.nodes(placed), args.pod
         self._kubeconfig, self._last_in_queue = args.watched(), args.last_in_queue
         owner = args.owner
         if owner is None and args.space:
@@ -160,7 +175,8 @@ class RunComponent(Component, Generic[R_co]):
         """The Job."""
         annotations = {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}
         metadata: Any = {**job["metadata"], "annotations": annotations, **self._owned}
-        name = metadata["name"]
+        name, template = metadata["name"], job["spec"]["template"]
+        template["spec"] = self._parts.added_to(template["spec"])
         created = k8s.batch.v1.Job(*named(f"{metadata['namespace']}/{name}", opts), metadata=metadata, spec=job["spec"])
         self.job_name = created.metadata.name.apply(lambda known: known or name)
         self.register_outputs({"jobName": self.job_name})
@@ -169,6 +185,9 @@ class RunComponent(Component, Generic[R_co]):
         """The JobSet."""
         metadata: Any = {**manifest["metadata"], **self._owned}
         spec = manifest["spec"]
+        for job in spec["replicatedJobs"]:
+            template = job["template"]["spec"]["template"]
+            template["spec"] = self._parts.added_to(template["spec"])
         name = f"{metadata['namespace']}/{metadata['name']}"
         jobset = custom_resource(named(name, opts), api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec)
         # Read from the resource: known in a preview, and after the JobSet in an update.

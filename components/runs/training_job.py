@@ -4,7 +4,7 @@ from typing import Literal
 
 import pulumi
 
-from gke_ai.components.arguments import takes
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.runs.job import GpuRunArguments, RunComponent
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import network, training_job
@@ -14,6 +14,7 @@ from gke_ai.settings.model import TrainingRun
 class TrainingJobArguments(GpuRunArguments, TrainingRun):
     kind: Literal["job"] = "job"
     """The kind of the run, which the component says."""
+    image: Input[str]
 
 
 class TrainingJob(RunComponent[TrainingRun]):

@@ -60,7 +60,7 @@ def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDic
     settings = {**MAXTEXT_SETTINGS, **server.command_line.variables, **server.arguments}
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
-        "image": server.image or engine_of(server).image,
+        "image": engine_of(server).image if server.image is None else server.image,
         "args": [f"{name}={value}" for name, value in settings.items() if value is not None],
         "ports": [
             {"container_port": JETSTREAM_GRPC_PORT},

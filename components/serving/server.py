@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -13,7 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.arguments import Refused
+from gke_ai.components.arguments import Input, Refused
 from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
@@ -36,6 +36,7 @@ S_co = TypeVar("S_co", bound=Server, covariant=True)
 class ServerArguments(WorkloadArguments):
     """The arguments of every model server."""
 
+    image: Input[str] | None = None
     wait: bool = True
     """Whether an update waits for the first replica."""
     autoscaled: bool = False
@@ -95,6 +96,7 @@ class ModelServer(Component, Generic[S_co]):
         if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
+        spec_of_pods: Any = pod(server, containers, node_selector, self.service_links)
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "replicas": server.replicas,
             "selector": {"match_labels": selector},
@@ -107,7 +109,7 @@ class ModelServer(Component, Generic[S_co]):
                     "labels": {**server.labels, **selector, **workload.queue_label(server)},
                     **cache_metadata(server),
                 },
-                "spec": pod(server, containers, node_selector, self.service_links),
+                "spec": cast(Any, args.pod.added_to(spec_of_pods)),
             },
         }
         deployment = k8s.apps.v1.Deployment(
@@ -218,7 +220,7 @@ def container_of(
     """The only container of a server, with its accelerators, the token and shared memory."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
-        "image": server.image or engine_of(server).image,
+        "image": engine_of(server).image if server.image is None else server.image,
         "resources": workload.resources(server, accelerators, server.accelerator_resource),
         "env": workload.environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
         "volume_mounts": [workload.SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],

@@ -1,7 +1,10 @@
 """What the decisions and the rules of a stack say of the section of one component."""
 
-from collections.abc import Collection, Sequence
-from typing import Any, get_origin
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, get_origin
+
+import pulumi
+from pydantic.alias_generators import to_camel
 
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components.arguments import Refused
@@ -9,6 +12,7 @@ from gke_ai.settings.model import Cluster, Section, Settings, Unresolved
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.resolved import ResolvedStack
 
+S = TypeVar("S", bound=Section)
 # The section of a cluster that is not described: nothing is known of it.
 UNKNOWN = Cluster(mode="standard")
 
@@ -24,6 +28,26 @@ def stack_of(*sections: Section, cluster: Cluster | None = None) -> ResolvedStac
     return ResolvedStack(settings, unresolved=Unresolved(frozenset(unknown)))
 
 
+def has_outputs(value: Any) -> bool:
+    """Whether an argument is an output, or has one."""
+    if isinstance(value, Mapping):
+        return any(map(has_outputs, value.values()))
+    return isinstance(value, pulumi.Output)
+
+
+def without_outputs(value: Any) -> Any:
+    """The argument with a text in place of outputs, which are not known before an update."""
+    if isinstance(value, Mapping):
+        return {key: without_outputs(item) for key, item in value.items()}
+    return "output" if isinstance(value, pulumi.Output) else value
+
+
+def known(section: S) -> S:
+    """The section without outputs."""
+    late = {name: without_outputs(value) for name, value in section if has_outputs(value)}
+    return section.model_copy(update=late) if late else section
+
+
 def check_alone(
     component: str,
     section: Section,
@@ -37,8 +61,10 @@ def check_alone(
     """
     from gke_ai.settings.rules import check
 
-    problems = check(stack_of(*([] if section is cluster else [section]), *others, cluster=cluster))
-    if own := [it for it in problems if not it.path.startswith(PREFIX) and it.path not in ignored]:
+    every = [*([] if section is cluster else [section]), *others]
+    problems = check(stack_of(*map(known, every), cluster=known(cluster) if cluster else None))
+    skipped = {*ignored, *(to_camel(name) for name, value in section if has_outputs(value))}
+    if own := [it for it in problems if not it.path.startswith(PREFIX) and it.path not in skipped]:
         raise Refused(component, *own)
     # What a later check says of it begins with the component.
     section._path = component

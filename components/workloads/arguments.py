@@ -1,12 +1,14 @@
 """The arguments that servers and runs share: their namespace, and the nodes that their pods run on."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pulumi
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.components.arguments import Input
+from gke_ai.components.arguments import Arguments, Input
 from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.pools.compute_class import ComputeClass
 from gke_ai.components.pools.gpu_pool import GpuNodePool
@@ -21,6 +23,64 @@ from gke_ai.settings.resolved import Placed
 W = TypeVar("W", bound=Workload)
 
 
+@dataclass(frozen=True)
+class SecretKey:
+    """A key of a Secret in the namespace of the workload."""
+
+    secret: str
+    """Name of the Secret."""
+    key: str
+    """Key in the Secret."""
+
+
+class PodParts(Arguments):
+    """Further parts of the pods of a server or a run, each as Kubernetes has it in a manifest."""
+
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    """Tolerations, beside those of the nodes that the workload runs on."""
+    affinity: Mapping[str, Any] | None = None
+    """Affinity. Not for a run that is restricted to some of several pools, which has its own."""
+    volumes: Sequence[Mapping[str, Any]] = ()
+    """Volumes."""
+    volume_mounts: Sequence[Mapping[str, Any]] = ()
+    """Mounts of these volumes in the container with the model or the program."""
+    secret_env: Mapping[str, SecretKey] = {}
+    """Environment variables of this container, each with the key of a Secret that provides its value."""
+    sidecars: Sequence[Mapping[str, Any]] = ()
+    """Further containers. In a run, one without `restartPolicy: Always` must end for the run to end: such a container
+    goes among the init containers, which Kubernetes then keeps running."""
+
+    @property
+    def content(self) -> str:
+        """What the parts are, as text. Empty for none."""
+        stated = self.model_dump(mode="json", exclude_unset=True)
+        return json.dumps(stated, sort_keys=True) if stated else ""
+
+    def added_to(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of a pod with these parts."""
+        first, *others = spec["containers"]
+        mounts = "volume_mounts" if "volume_mounts" in first else "volumeMounts"
+        variables = [
+            {"name": name, "valueFrom": {"secretKeyRef": {"name": of.secret, "key": of.key}}}
+            for name, of in self.secret_env.items()
+        ]
+        first = {
+            **first,
+            **({"env": [*first.get("env", ()), *variables]} if variables else {}),
+            **({mounts: [*first.get(mounts, ()), *self.volume_mounts]} if self.volume_mounts else {}),
+        }
+        running = [container for container in self.sidecars if container.get("restartPolicy") == "Always"]
+        beside = [container for container in self.sidecars if container not in running]
+        initial = "init_containers" if mounts == "volume_mounts" else "initContainers"
+        lists = {"tolerations": self.tolerations, "volumes": self.volumes, initial: running}
+        return {
+            **spec,
+            "containers": [first, *others, *beside],
+            **{key: [*spec.get(key, ()), *further] for key, further in lists.items() if further},
+            **({"affinity": self.affinity} if self.affinity else {}),
+        }
+
+
 class WorkloadArguments(InCluster):
     """The arguments of every server and run."""
 
@@ -28,10 +88,15 @@ class WorkloadArguments(InCluster):
     """Name of the workload. Default: the component's name."""
     namespace: WorkloadNamespace | DnsLabel
     """Namespace of the workload. A `WorkloadNamespace` brings its token, its queues and its buckets."""
+    env: Mapping[str, Input[str]] = {}
+    labels: Mapping[str, Input[str]] = {}
+    service_account: Input[DnsLabel] = "default"
     node_selector: Mapping[str, str] | None = None
     """Labels of the nodes to run on. Default: those of the pool, compute class, accelerator or slice."""
     kubeconfig: Input[str] | None = None
     """Kubeconfig of the cluster, in which an update waits. Default: that of `cluster`, else no wait."""
+    pod: PodParts = PodParts()
+    """Further parts of the pods: volumes, sidecars, tolerations, variables from Secrets."""
     placed: Placed[Any] | None = None
     """The nodes as a whole stack decides them. Default: as this component alone decides them."""
 
@@ -50,6 +115,7 @@ class WorkloadArguments(InCluster):
         if self.placed is not None:
             return self.placed
         section, cluster, others = self._with_token(self.section(kind)), self.place(), self.components()
+        section._further = self.pod.content
         nodes = [other.section for other in others if isinstance(other, NodePoolComponent | ComputeClass)]
         known = cluster.section if cluster else None
         # Labels that the caller states may select any hardware.

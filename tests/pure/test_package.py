@@ -221,8 +221,9 @@ def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -
         if not found.get("plain")
     }
     assert {name for _, name in outputs} == {
-        *("cluster", "clusterZones", "identifier", "kubeconfig", "nodeServiceAccount", "owner", "project"),
-        *("apiKey", "hfToken", "serversReady", "workloadPool"),
+        *("apiKey", "cluster", "clusterZones", "hfToken", "identifier", "image", "kubeconfig", "network"),
+        *("nodeServiceAccount", "owner", "podsRange", "project", "secondaryBootDisk", "serversReady"),
+        *("serviceAccount", "servicesRange", "subnetwork", "workloadPolicy", "workloadPool"),
     }
     assert ("GpuNodePool", "cluster") in outputs
     assert ("SystemMonitoring", "cluster") not in outputs

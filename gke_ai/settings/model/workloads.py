@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
@@ -101,6 +101,14 @@ class Workload(Section):
     """Additional labels of the pods."""
     env: dict[str, str] = Field(default={}, examples=[{"LOG_LEVEL": "info"}])
     """Additional environment variables of the container."""
+
+    # What a program in Python adds to the content of a run.
+    _further: str = PrivateAttr(default="")
+
+    @property
+    def further(self) -> str:
+        """What else is part of its content than its keys."""
+        return self._further
 
     @property
     def suffix(self) -> str:
