@@ -58,7 +58,7 @@ OWN_KEYS: set[str] = set()
 KEY = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 
 
-# What a remedy says of YAML, and what of Python.
+# Remedies for YAML, and for Python.
 FORMS = {
     "Begin each entry with '- ', or write [a, b]": "Pass a list",
     "Write one 'key: value' per line": "Pass a mapping",

@@ -54,12 +54,12 @@ class GkeClusterArguments(Arguments, Cluster):
     """Name of the cluster. Default: the component's name."""
     project: Input[str] | None = None
     """Id of the Google Cloud project. Default: that of the provider."""
-    network: Input[str] | None = None
-    subnetwork: Input[str] | None = None
-    pods_range: Input[str] | None = None
-    services_range: Input[str] | None = None
-    node_service_account: Input[str] | None = None
-    labels: Mapping[str, Input[str]] = {}
+    network: Input[str] | None = None  # type: ignore[assignment]
+    subnetwork: Input[str] | None = None  # type: ignore[assignment]
+    pods_range: Input[str] | None = None  # type: ignore[assignment]
+    services_range: Input[str] | None = None  # type: ignore[assignment]
+    node_service_account: Input[str] | None = None  # type: ignore[assignment]
+    labels: Mapping[str, Input[str]] = {}  # type: ignore[assignment]
     network_policy: str | None = None
     """How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for whatever the existing
     cluster uses. Default: no enforcement. Autopilot always has Dataplane V2."""
@@ -267,10 +267,16 @@ class GkeCluster(AnyCluster):
     def _identifier(self) -> pulumi.Input[str]:
         """Text that changes only if the cluster is replaced."""
         policy, section = self._features.network_policy, self.section
-        parts = self.project, section.network, section.subnetwork, section.pods_range, section.services_range
+        parts: list[Any] = [
+            self.project,
+            section.network,
+            section.subnetwork,
+            section.pods_range,
+            section.services_range,
+        ]
         if not any(isinstance(part, pulumi.Output) for part in parts):
-            return cluster_fields.identifier(section, *parts, policy)
-        return pulumi.Output.all(*parts).apply(lambda known: cluster_fields.identifier(section, *known, policy))
+            return cluster_fields.identifier(section, parts, policy)
+        return pulumi.Output.all(*parts).apply(lambda known: cluster_fields.identifier(section, known, policy))
 
     def _create(self, cluster: Cluster) -> gcp.container.Cluster:
         project, features, autopilot = self.project, self._features, cluster.mode == "autopilot"

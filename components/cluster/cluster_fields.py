@@ -1,5 +1,7 @@
 """Fields of the cluster resource and of its Kubernetes provider, from the cluster's section."""
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_gcp as gcp
 from pulumi.runtime.mocks import MockMonitor
@@ -161,19 +163,13 @@ def vpc_name(cluster: Cluster) -> str:
     return (cluster.vpc.name if cluster.vpc else None) or cluster.name
 
 
-def identifier(
-    cluster: Cluster,
-    project: str,
-    network: str | None,
-    subnetwork: str | None,
-    pods: str | None,
-    services: str | None,
-    network_policy: str | None,
-) -> str:
+def identifier(cluster: Cluster, known: Sequence[str | None], network_policy: str | None) -> str:
     """Identifies the cluster: everything whose change replaces it, and nothing that changes in place.
 
-    An unset setting adds nothing, so a setting of a later release changes no existing cluster.
+    An unset setting adds nothing, so a setting of a later release changes no existing cluster. `known` are the project,
+    the network, the subnetwork and its ranges for pods and Services, which may have been outputs.
     """
+    project, network, subnetwork, pods, services = known
     parts = [project, cluster.location, cluster.name, cluster.mode, vpc_name(cluster) if cluster.vpc else network]
     parts.append(subnetwork)
     further = {"pods": pods, "services": services, "dataplane": "v2" if network_policy == "dataplaneV2" else None}

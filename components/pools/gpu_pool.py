@@ -26,7 +26,7 @@ EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"
 
 
 class GpuNodePoolArguments(NodePoolArguments, GpuPool):
-    secondary_boot_disk: Input[str] | None = None
+    secondary_boot_disk: Input[str] | None = None  # type: ignore[assignment]
     kubeconfig: Input[str] | None = None
     """With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default: that of `cluster`;
     beside a name of a cluster, GKE drains the pool and ignores disruption budgets."""

@@ -12,7 +12,7 @@ from gke_ai.settings.problems import Problem
 class TpuPoolArguments(NodePoolArguments, TpuPool):
     """The arguments of both."""
 
-    workload_policy: Input[str] | None = None
+    workload_policy: Input[str] | None = None  # type: ignore[assignment]
 
 
 class TpuPoolComponent(NodePoolComponent):

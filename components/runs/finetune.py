@@ -10,7 +10,7 @@ from gke_ai.settings.model import FineTune
 
 
 class FinetuneJobArguments(GpuRunArguments, FineTune):
-    image: Input[str] = FINE_TUNE_IMAGE
+    image: Input[str] = FINE_TUNE_IMAGE  # type: ignore[assignment]
 
 
 class FinetuneJob(RunComponent[FineTune]):

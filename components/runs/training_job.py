@@ -14,7 +14,7 @@ from gke_ai.settings.model import TrainingRun
 class TrainingJobArguments(GpuRunArguments, TrainingRun):
     kind: Literal["job"] = "job"
     """The kind of the run, which the component says."""
-    image: Input[str]
+    image: Input[str]  # type: ignore[assignment]
 
 
 class TrainingJob(RunComponent[TrainingRun]):

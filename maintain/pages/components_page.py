@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from gke_ai.components import ClusterQueue, Route, every_component
+from gke_ai.components import ClusterQueue, every_component
+from gke_ai.components.arguments import Arguments
 from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.cluster.connection import AnyCluster
 from gke_ai.components.plugin.__main__ import Package
@@ -131,6 +132,8 @@ def _cells(field: Input) -> str:
 
 def _type(annotation: Any) -> str:
     annotation = without_outputs(annotation)
+    if annotation is Any:
+        return "any value"
     if annotation in SIMPLE_TYPES:
         return SIMPLE_TYPES[annotation]
     if isinstance(annotation, type) and get_origin(annotation) is None:
@@ -150,20 +153,23 @@ def _type(annotation: Any) -> str:
 def _types(component: type[Component]) -> set[type]:
     """Types of arguments that are neither sections nor components."""
     found: set[type] = set()
-    for field in _own(component).values():
-        open_ends = [field.annotation]
-        while open_ends:
-            part = open_ends.pop()
-            open_ends += get_args(part)
-            plain = isinstance(part, type) and (dataclasses.is_dataclass(part) or part in (ClusterQueue, Route))
-            found |= {part} if plain and part is not Placed else set()
+    open_ends = [field.annotation for field in _own(component).values()]
+    while open_ends:
+        part = open_ends.pop()
+        open_ends += get_args(part)
+        if isinstance(part, type) and part not in found and part is not Placed:
+            arguments = issubclass(part, Arguments)
+            if arguments or dataclasses.is_dataclass(part) or part is ClusterQueue:
+                found.add(part)
+                open_ends += [field.annotation for field in stated_fields(part).values()] if arguments else []
     return found
 
 
 def _link(cls: type) -> str:
     if cls in NAMES:
         return NAMES[cls]
-    return f"[{cls.__name__}]({link_to(cls) if is_section(cls) and cls is not Route else f'#{cls.__name__.lower()}'})"
+    of_configuration = is_section(cls) and not issubclass(cls, Arguments)
+    return f"[{cls.__name__}]({link_to(cls) if of_configuration else f'#{cls.__name__.lower()}'})"
 
 
 def _summary(cls: type) -> str:

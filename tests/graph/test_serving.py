@@ -23,7 +23,7 @@ from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, run_program, st
 
 good = partial(base, "serving")
 
-SERVER: dict[str, Any] = {"name": "s", "namespace": "llm", "model": "google/gemma-3-4b-it", "token_secret": {}}
+SERVER: dict[str, Any] = {"name": "s", "namespace": "llm", "model": "google/gemma-3-4b-it"}
 TPU = {"tpu": {"version": "v6e", "topology": "2x4"}}
 JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://models/m", **TPU}
 
@@ -40,6 +40,7 @@ SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
     engine_of(component): (
         component,
         SERVER
+        | ({} if component is JetStreamServer else {"token_secret": {}})
         | {"engine": engine_of(component)}
         | (TPU if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {"accelerator": "nvidia-h100-80gb"})
         | (JETSTREAM if component is JetStreamServer else {}),
