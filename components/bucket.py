@@ -39,6 +39,9 @@ class ModelBucket(Component):
     Sources: https://cloud.google.com/storage/docs/uniform-bucket-level-access,
     https://cloud.google.com/storage/docs/public-access-prevention, https://cloud.google.com/storage/docs/soft-delete,
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
+
+    Example:
+        ModelBucket("checkpoints", location="us-central1", delete_after_days=90)
     """
 
     bucket_name: pulumi.Output[str]

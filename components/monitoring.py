@@ -78,6 +78,9 @@ class SystemMonitoring(Component):
     https://docs.cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
     https://github.com/GoogleCloudPlatform/prometheus-engine/blob/main/doc/api.md#auth,
     https://kueue.sigs.k8s.io/docs/reference/metrics/
+
+    Example:
+        SystemMonitoring("monitoring", cluster=cluster, queues=True, accelerators=True)
     """
 
     dashboard_ids: pulumi.Output[list[str]]

@@ -27,6 +27,9 @@ class ProjectApis(Component):
 
     Sources: https://cloud.google.com/service-usage/docs/enable-disable,
     https://www.pulumi.com/registry/packages/gcp/api-docs/projects/service/
+
+    Example:
+        ProjectApis("apis", apis=["container.googleapis.com"])
     """
 
     apis: pulumi.Output[list[str]]

@@ -130,6 +130,9 @@ class GkeCluster(AnyCluster):
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
     https://cloud.google.com/kubernetes-engine/docs/add-on/ray-on-gke/how-to/enable-ray-on-gke,
     https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
+
+    Example:
+        GkeCluster("prod", location="europe-west4", mode="standard", vpc=Vpc(), private_nodes=True)
     """
 
     cluster_name: pulumi.Output[str]

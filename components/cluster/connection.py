@@ -45,6 +45,9 @@ class ClusterConnection(AnyCluster):
 
     Nothing of the cluster is read, created or deleted. To check what a cluster has, use a `GkeCluster` with
     `mode="existing"`.
+
+    Example:
+        ClusterConnection("theirs", kubeconfig=pulumi.Config().require_secret("kubeconfig"), identifier="2026-11")
     """
 
     cluster_name: pulumi.Output[str]

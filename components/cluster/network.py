@@ -42,6 +42,10 @@ class ClusterNetwork(Component):
     https://cloud.google.com/vpc/docs/private-google-access, https://cloud.google.com/nat/docs/gke-example,
     https://cloud.google.com/kubernetes-engine/docs/concepts/firewall-rules,
     https://cloud.google.com/load-balancing/docs/proxy-only-subnets
+
+    Example:
+        network = ClusterNetwork("net", region="us-central1")
+        GkeCluster("inside", location="us-central1", network=network.network, subnetwork=network.subnetwork)
     """
 
     network: pulumi.Output[str]

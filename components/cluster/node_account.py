@@ -28,6 +28,10 @@ class NodeAccount(Component):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa,
     https://cloud.google.com/kubernetes-engine/security/configure-node-service-accounts
+
+    Example:
+        account = NodeAccount("gke-nodes")
+        GkeCluster("least", location="us-central1", node_service_account=account.email)
     """
 
     email: pulumi.Output[str]

@@ -85,6 +85,9 @@ class InferenceGateway(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways,
     https://cloud.google.com/kubernetes-engine/docs/how-to/secure-gateway,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-gke-inference-gateway
+
+    Example:
+        InferenceGateway("models", plain_http=True, routes=[Route(servers={gemma: 100})])
     """
 
     address: pulumi.Output[str]
@@ -201,6 +204,16 @@ class GatewayRoute(Component):
     Sources: https://gateway-api.sigs.k8s.io/guides/traffic-splitting/,
     https://gateway-api-inference-extension.sigs.k8s.io/guides/inferencepool-rollout/,
     https://docs.vllm.ai/en/stable/usage/security/
+
+    Example:
+        GatewayRoute(
+            "chat",
+            cluster=cluster,
+            namespace="llm",
+            gateway="models",
+            gateway_namespace="llm",
+            servers=[RoutedServer(server="gemma")],
+        )
     """
 
     @takes(GatewayRouteArguments)

@@ -109,6 +109,9 @@ class InferencePool(Component):
     https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/inferencepool,
     https://gateway-api-inference-extension.sigs.k8s.io/api-types/inferencepool/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gateway-resources
+
+    Example:
+        InferencePool("gemma-pool", cluster=cluster, namespace=llm, app="gemma")
     """
 
     pool: pulumi.Output[str]

@@ -45,6 +45,9 @@ class ModelRouter(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/configure-body-based-routing,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gke-service-extensions,
     https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/body-based-routing
+
+    Example:
+        ModelRouter("router", cluster=cluster, namespace=llm, gateway="models")
     """
 
     @takes(ModelRouterArguments)

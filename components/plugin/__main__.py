@@ -51,7 +51,7 @@ class Package(pulumi.provider.Provider):
             outputs=outputs,
             outputs_mapping=output_names,
             module=component.__module__,
-            description=inspect.getdoc(component),
+            description=(inspect.getdoc(component) or "").partition("\n\nExample:")[0],
         )
 
     def outputs(self) -> dict[str, list[str]]:

@@ -42,6 +42,16 @@ class ComputeClass(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
     https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
+
+    Example:
+        ComputeClass(
+            "cheap-l4",
+            cluster=cluster,
+            priorities=[
+                Priority(machine_type="g2-standard-24", capacity=Spot(mode="spot")),
+                Priority(machine_type="g2-standard-24"),
+            ],
+        )
     """
 
     class_name: pulumi.Output[str]

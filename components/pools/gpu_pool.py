@@ -64,6 +64,15 @@ class GpuNodePool(NodePoolComponent):
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest,
     https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations,
     https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement
+
+    Example:
+        GpuNodePool(
+            "spot",
+            cluster=cluster,
+            machine_type="g2-standard-24",
+            capacity=Spot(mode="spot"),
+            autoscaling=Autoscaling(max_nodes=4),
+        )
     """
 
     pool_name: pulumi.Output[str]

@@ -51,6 +51,19 @@ class GpuDirectNetworks(Component):
     Refused: by GKE, a cluster without multi-networking and Dataplane V2. It gets Dataplane V2 only at its creation.
 
     Sources: those of `gke_ai.catalog.fabric.gpudirect`.
+
+    Example:
+        networks = GpuDirectNetworks("gpudirect", cluster=cluster, technologies=["tcpxo"])
+        GpuNodePool(
+            "mega",
+            cluster=cluster,
+            machine_type="a3-megagpu-8g",
+            zones=["us-central1-a"],
+            nodes_per_zone=2,
+            capacity=Spot(mode="spot"),
+            gpu_direct=True,
+            networks=networks,
+        )
     """
 
     namespace: pulumi.Output[str]

@@ -48,6 +48,9 @@ class NvlinkDriver(Component):
     Refused: by Helm, a cluster in which somebody else installed the release.
 
     Sources: those of `gke_ai.catalog.fabric.nvlink` and `gke_ai.catalog.machines.metal`.
+
+    Example:
+        NvlinkDriver("nvlink", cluster=cluster)
     """
 
     namespace: pulumi.Output[str]

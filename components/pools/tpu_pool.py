@@ -59,6 +59,9 @@ class TpuNodePool(TpuPoolComponent):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+
+    Example:
+        TpuNodePool("serving", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=2)
     """
 
     @takes(TpuPoolArguments)
@@ -79,6 +82,10 @@ class FlexStartTpuPool(TpuPoolComponent):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+
+    Example:
+        tpus = GkeCluster("tpus", location="us-east5", mode="standard")
+        FlexStartTpuPool("slice", cluster=tpus, version="v6e", topology="4x4", zones=["us-east5-b"])
     """
 
     elastic = True

@@ -149,6 +149,14 @@ class KueueStack(Component):
     https://www.kubeflow.org/docs/components/trainer/operator-guides/installation/,
     https://docs.ray.io/en/latest/cluster/kubernetes/getting-started/kuberay-operator-installation.html,
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/setup.go (WaitForAPI)
+
+    Example:
+        KueueStack(
+            "queues",
+            cluster=cluster,
+            queues=[ClusterQueue("all", pools=[l4])],
+            priorities={"low": 10, "high": 20},
+        )
     """
 
     version: pulumi.Output[str]

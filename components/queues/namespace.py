@@ -92,6 +92,9 @@ class WorkloadNamespace(Component):
     Sources: https://kubernetes.io/docs/concepts/configuration/secret/,
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
     https://kueue.sigs.k8s.io/docs/concepts/local_queue/
+
+    Example:
+        WorkloadNamespace("research", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
     """
 
     namespace_name: pulumi.Output[str]

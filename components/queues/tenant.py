@@ -136,6 +136,18 @@ class Tenant(Component):
     https://cloud.google.com/kubernetes-engine/docs/how-to/role-based-access-control,
     https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac,
     https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
+
+    Example:
+        team = WorkloadNamespace("vision", cluster=cluster, kueue=kueue, queues={"team": "gpus"})
+        Tenant(
+            "rights",
+            cluster=cluster,
+            name=team.called,
+            members=["group:vision@example.com"],
+            local_queues=["team"],
+            accelerators={"nvidia.com/gpu": 4},
+            opts=pulumi.ResourceOptions(depends_on=[team]),
+        )
     """
 
     service_account: pulumi.Output[str]

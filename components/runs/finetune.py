@@ -32,6 +32,17 @@ class FinetuneJob(RunComponent[FineTune]):
     Sources: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral,
     https://huggingface.co/docs/accelerate/usage_guides/fsdp
+
+    Example:
+        FinetuneJob(
+            "tune",
+            namespace=llm,
+            pool=l4,
+            pods=2,
+            gpus_per_pod=1,
+            queue="team",
+            volume=models.volume("/data"),
+        )
     """
 
     job_name: pulumi.Output[str]

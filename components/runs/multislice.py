@@ -52,6 +52,9 @@ class MultisliceJob(RunComponent[Multislice]):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/tpu-multislice-kueue,
     https://jobset.sigs.k8s.io/docs/concepts/, https://kueue.sigs.k8s.io/docs/tasks/run/jobsets/
+
+    Example:
+        MultisliceJob("pretrain", namespace=llm, slices=2, pools=[first, second], command=["python", "train.py"])
     """
 
     job_name: pulumi.Output[str]

@@ -29,6 +29,9 @@ class TpuBatchJob(RunComponent[TpuBatch]):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+
+    Example:
+        TpuBatchJob("bench", namespace=llm, pool=v5e, command=["python", "bench.py"])
     """
 
     job_name: pulumi.Output[str]

@@ -50,6 +50,17 @@ class TrainingJob(RunComponent[TrainingRun]):
     https://github.com/pytorch/pytorch/blob/main/torch/distributed/argparse_util.py (PET_ variables),
     https://github.com/jax-ml/jax/blob/main/jax/_src/distributed.py,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+
+    Example:
+        TrainingJob(
+            "train",
+            namespace=llm,
+            pool=l4,
+            image="my-registry/train:1",
+            pods=2,
+            gpus_per_pod=1,
+            queue="team",
+        )
     """
 
     job_name: pulumi.Output[str]

@@ -39,6 +39,15 @@ class JetStreamServer(ModelServer[JetStream]):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream,
     https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/observability-prometheus-metrics-in-jetstream-server.md
+
+    Example:
+        JetStreamServer(
+            "maxengine",
+            namespace=llm,
+            pool=v5e,
+            model="gemma-7b",
+            checkpoint="gs://my-models/gemma-7b",
+        )
     """
 
     @takes(JetStreamServerArguments)

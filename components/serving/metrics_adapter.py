@@ -48,6 +48,9 @@ class MetricsAdapter(Component):
     Sources: https://github.com/GoogleCloudPlatform/k8s-stackdriver/tree/master/custom-metrics-stackdriver-adapter,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
     https://github.com/kubernetes-sigs/prometheus-adapter/blob/v0.12.0/docs/externalmetrics.md
+
+    Example:
+        MetricsAdapter("adapter", cluster=cluster, adapter="stackdriver")
     """
 
     external_api: pulumi.Output[str]

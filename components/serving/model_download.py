@@ -69,6 +69,9 @@ class ModelDownload(Component):
 
     Sources: https://huggingface.co/docs/hub/api, https://kubernetes.io/docs/concepts/workloads/controllers/job/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+
+    Example:
+        ModelDownload("gemma-files", cluster=cluster, namespace=llm, bucket=models, model="google/gemma-3-4b-it")
     """
 
     job_name: pulumi.Output[str]

@@ -81,6 +81,14 @@ class ServerAutoscaling(Component):
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
     https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-vllm-tpu
+
+    Example:
+        ServerAutoscaling(
+            "gemma-scaler",
+            server=scaled,
+            max_replicas=4,
+            metrics=[ScaledMetric(metric="queuedRequests", target="5")],
+        )
     """
 
     autoscaler_name: pulumi.Output[str]
@@ -142,7 +150,17 @@ class ServerAutoscaling(Component):
 
 
 class JetStreamAutoscaling(ServerAutoscaling):
-    """A `ServerAutoscaling` of JetStream, by the metrics of its server and of the TPUs."""
+    """A `ServerAutoscaling` of JetStream, by the metrics of its server and of the TPUs.
+
+    Example:
+        JetStreamAutoscaling(
+            "maxengine",
+            cluster=cluster,
+            deployment="maxengine-server",
+            max_replicas=4,
+            metrics=[ScaledMetric(metric="prefillBacklog", target="10")],
+        )
+    """
 
 
 def engine_metrics(spec: Autoscaler, target: ExistingDeployment, title: str) -> Mapping[str, metrics.Metric]:

@@ -29,6 +29,9 @@ class TgiServer(ModelServer[Tgi]):
     Refused: RunError if no replica is ready in time.
 
     Source: https://huggingface.co/docs/text-generation-inference/reference/launcher
+
+    Example:
+        TgiServer("gemma-2", namespace=llm, pool=l4, gpus=2, model="google/gemma-2-9b-it", queue="team")
     """
 
     @takes(TgiServerArguments)

@@ -28,6 +28,9 @@ class VllmServer(ModelServer[Vllm]):
     Refused: RunError if no replica is ready in time.
 
     Sources: https://docs.vllm.ai/en/stable/cli/serve.html, https://docs.vllm.ai/en/stable/configuration/env_vars.html
+
+    Example:
+        VllmServer("chat", namespace=llm, pool=l4, gpus=2, model="google/gemma-3-4b-it", queue="team")
     """
 
     # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.

@@ -25,6 +25,15 @@ class VllmTpuServer(ModelServer[VllmTpu]):
 
     Sources: https://docs.vllm.ai/projects/tpu/en/latest/,
     https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-vllm-tpu
+
+    Example:
+        VllmTpuServer(
+            "llama",
+            namespace=llm,
+            pool=v5e,
+            model="meta-llama/Llama-3.1-8B-Instruct",
+            max_model_len=4096,
+        )
     """
 
     # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.

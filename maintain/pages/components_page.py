@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import dedent
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -38,6 +39,11 @@ An argument in **bold** is required. One marked *output* accepts the output of a
 is created, so their values must be known beforehand. One marked *Python* takes a component or what else other languages
 do not have. These pass all other arguments, in camelCase, through the [package](package.md) `gke-ai`.
 
+The examples below go on from this program:
+
+```python
+PRELUDE```
+
 ## Shared arguments
 
 Several components have these arguments, and name them after *Shared*.
@@ -51,6 +57,26 @@ NAMES: dict[type, str] = {
     ModelServer: "model server",
     Placed: "`Placed` of a stack",
 }
+# What the examples in the documentation of components begin with.
+PRELUDE = """import pulumi
+from gke_ai.components import *
+from gke_ai.settings.model import Autoscaling, Priority, RoutedServer, ScaledMetric, Spot, Vpc
+
+cluster = GkeCluster("ml", location="us-central1", mode="standard")
+l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", zones=["us-central1-a"], nodes_per_zone=2)
+v5e = TpuNodePool("v5e", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=1)
+first, second = (
+    TpuNodePool(name, cluster=cluster, version="v5e", topology="4x4", zones=["us-central1-a"])
+    for name in ("first", "second")
+)
+models = ModelBucket("models", location="us-central1")
+kueue = KueueStack("kueue", cluster=cluster, jobset=True, queues=[ClusterQueue("gpus", pools=[l4])])
+llm = WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
+gemma, scaled = (
+    VllmServer(name, namespace=llm, pool=l4, model="google/gemma-3-4b-it", autoscaled=name == "scaled")
+    for name in ("gemma", "scaled")
+)
+"""
 SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -61,7 +87,7 @@ def page() -> str:
     shared = _shared(every)
     parts = [_component(component, outputs[component.__name__], shared) for component in every]
     types = sorted({type_ for component in every for type_ in _types(component)}, key=lambda cls: cls.__name__)
-    head = HEAD + _table({f"`{name}`": cells for name, cells in shared.items()}, "argument")
+    head = HEAD.replace("PRELUDE", PRELUDE) + _table({f"`{name}`": cells for name, cells in shared.items()}, "argument")
     return head + "".join(parts) + "\n## Types\n" + "".join(map(_type_section, types))
 
 
@@ -89,7 +115,7 @@ def _shared(every: Sequence[type[Component]]) -> dict[str, str]:
 
 def _component(component: type[Component], outputs: Sequence[str], shared: Mapping[str, str]) -> str:
     inputs, arguments = ComponentInputs(component), _own(component)
-    lines = [f"\n## {component.__name__}\n", _summary(component)]
+    lines = [f"\n## {component.__name__}\n", _summary(component), f"\n```python\n{example_of(component)}\n```"]
     if inputs.section:
         lines.append(f"\nSection: {_link(inputs.section)}")
     own = {name: field for name, field in arguments.items() if shared.get(name) != _cells(field)}
@@ -98,6 +124,11 @@ def _component(component: type[Component], outputs: Sequence[str], shared: Mappi
     if names := [_name(name, field) for name, field in _ordered(arguments) if name not in own]:
         lines.append(f"\n[Shared](#shared-arguments): {', '.join(names)}")
     return "\n".join(lines) + f"\n\nOutputs: {', '.join(f'`{output}`' for output in sorted(outputs)) or 'none'}\n"
+
+
+def example_of(component: type[Component]) -> str:
+    """The example in the documentation of a component."""
+    return dedent((inspect.getdoc(component) or "").partition("\n\nExample:\n")[2]).strip()
 
 
 def _type_section(cls: type) -> str:
