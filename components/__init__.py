@@ -13,6 +13,7 @@ other languages, reads the types of arguments and outputs and cannot read a stri
 of pulumi_kubernetes are strings: the SDK loads a module at its first use, which takes up to a fifth of a second.
 """
 
+from gke_ai.catalog.engines.dashboards import MonitoredServer
 from gke_ai.components.base import Component
 from gke_ai.components.bucket import ModelBucket
 from gke_ai.components.cluster.apis import ProjectApis
@@ -43,7 +44,9 @@ from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, S
 from gke_ai.components.serving.tgi import TgiServer
 from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
+from gke_ai.components.workloads.arguments import PodParts, SecretKey
 from gke_ai.manifests.cluster_queue import NodeFlavor
+from gke_ai.settings.resolved.gateway import ModelRule
 
 
 def every_component() -> list[type[Component]]:

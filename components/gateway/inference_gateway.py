@@ -1,10 +1,10 @@
 """The gateway through which clients reach the model servers, and its routes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import pulumi
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION, MAX_DRAIN_SECONDS, MAX_WEIGHT
@@ -24,6 +24,7 @@ from gke_ai.settings import model
 from gke_ai.settings.model import Gateway
 from gke_ai.settings.model.base import DnsLabel, GkeName
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.reading import mistakes_of_arguments
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 from gke_ai.settings.resolved.gateway import ModelRule, are_by_model, gateway_class, routes_of
 
@@ -32,6 +33,16 @@ HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 
 class Route(Arguments):
     """A route of an `InferenceGateway`, and the servers that share its requests."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, values: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(values)
+        except ValidationError as error:
+            if not isinstance(values, dict):
+                raise
+            raise Refused("Route", *mistakes_of_arguments(error, cls, values)) from None
 
     name: DnsLabel | None = None
     """Name of the HTTPRoute. Default: that of the first server."""

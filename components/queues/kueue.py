@@ -165,7 +165,8 @@ class KueueStack(Component):
     def __init__(self, name: str, args: KueueStackArguments) -> None:
         super().__init__(name, args)
         self.cluster = args.place()
-        self.installs_jobset = args.jobset
+        # Of a Kueue of somebody else, nobody here knows.
+        self.has_jobset = args.jobset or not args.install
         kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
         resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
         flavors = [*args.flavors, *node_flavors(resolved)]

@@ -102,7 +102,7 @@ class WorkloadNamespace(Component):
     @takes(WorkloadNamespaceArguments)
     def __init__(self, name: str, args: WorkloadNamespaceArguments) -> None:
         super().__init__(name, args)
-        self.cluster = args.place()
+        self.cluster, self.kueue = args.place(), args.kueue
         namespace, token, token_from = args.name, args.hf_token, args.hf_token_from
         sources = sum(source is not None and source != "" for source in (token, token_from))
         token_secrets = args.token_secrets

@@ -181,6 +181,13 @@ class RunComponent(Component, Generic[R_co]):
         self.job_name = created.metadata.name.apply(lambda known: known or name)
         self.register_outputs({"jobName": self.job_name})
 
+    def needs_jobset(self, args: RunArguments) -> None:
+        """Raise Refused if the namespace's Kueue comes without JobSet."""
+        kueue = args.space.kueue if args.space else None
+        if kueue is not None and not kueue.has_jobset:
+            cause = f"its {kueue.called} installs no JobSet, so the cluster would not know the run"
+            raise Refused(self.title, Problem("namespace", cause, "Pass jobset=True to the KueueStack"))
+
     def create_jobset(self, manifest: Object, opts: pulumi.ResourceOptions) -> pulumi.Resource:
         """The JobSet."""
         metadata: Any = {**manifest["metadata"], **self._owned}

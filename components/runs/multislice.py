@@ -63,4 +63,5 @@ class MultisliceJob(RunComponent[Multislice]):
     @takes(MultisliceJobArguments)
     def __init__(self, name: str, args: MultisliceJobArguments) -> None:
         super().__init__(name, args, Multislice)
+        self.needs_jobset(args)
         self.create_jobset(multislice.jobset(self.run, self.place), self.created_once())

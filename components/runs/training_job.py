@@ -69,6 +69,7 @@ class TrainingJob(RunComponent[TrainingRun]):
     @takes(TrainingJobArguments)
     def __init__(self, name: str, args: TrainingJobArguments) -> None:
         super().__init__(name, args, TrainingRun)
+        self.needs_jobset(args)
         run, jobset, kubeconfig = self.run, self.run.object_name, args.watched()
         created = self.created_once()
         if kubeconfig is not None:

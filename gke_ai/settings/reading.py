@@ -273,7 +273,9 @@ def mistakes_of_arguments(error: ValidationError, model: type[Section], values: 
             cause = (
                 "is the output of a resource, which is known only during an update. This value decides what is created"
             )
-            problem = Problem(problem.path, cause, "Pass the value itself, or read it from the configuration")
+            problem = Problem(
+                problem.path, cause, "Pass the component, the value itself, or a value of the configuration"
+            )
         elif details["type"] == "is_instance_of":
             cause = f"the value is {_type_name(value)}, and must be a {details['ctx']['class']}"
             problem = Problem(problem.path, cause, "Pass the component")

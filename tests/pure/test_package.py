@@ -80,6 +80,7 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
     """Path and text of the refusal of these inputs."""
+    pulumi.runtime.set_all_config({})
     pulumi.runtime.set_mocks(NoCloud())
     with pytest.raises(pulumi.InputPropertiesError) as error:
         package.construct("x", f"gke-ai:index:{kind}", inputs)
@@ -123,7 +124,7 @@ def test_output_for_a_plain_argument_is_refused_with_its_path(
     where, why = refusal(package, kind, arguments)
     assert where == path
     assert "is the output of a resource, which is known only during an update" in why
-    assert "Pass the value itself, or read it from the configuration" in why
+    assert "Pass the component, the value itself, or a value of the configuration" in why
 
 
 def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
