@@ -34,15 +34,7 @@ class FinetuneJob(RunComponent[FineTune]):
     https://huggingface.co/docs/accelerate/usage_guides/fsdp
 
     Example:
-        FinetuneJob(
-            "tune",
-            namespace=llm,
-            pool=l4,
-            pods=2,
-            gpus_per_pod=1,
-            queue="team",
-            volume=models.volume("/data"),
-        )
+        FinetuneJob("tune", namespace=llm, pool=l4, pods=2, gpus_per_pod=1, queue="team", volume=models.volume("/data"))
     """
 
     job_name: pulumi.Output[str]

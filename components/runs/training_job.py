@@ -52,15 +52,7 @@ class TrainingJob(RunComponent[TrainingRun]):
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
 
     Example:
-        TrainingJob(
-            "train",
-            namespace=llm,
-            pool=l4,
-            image="my-registry/train:1",
-            pods=2,
-            gpus_per_pod=1,
-            queue="team",
-        )
+        TrainingJob("train", namespace=llm, pool=l4, image="my-registry/train:1", pods=2, gpus_per_pod=1, queue="team")
     """
 
     job_name: pulumi.Output[str]

@@ -41,13 +41,7 @@ class JetStreamServer(ModelServer[JetStream]):
     https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/observability-prometheus-metrics-in-jetstream-server.md
 
     Example:
-        JetStreamServer(
-            "maxengine",
-            namespace=llm,
-            pool=v5e,
-            model="gemma-7b",
-            checkpoint="gs://my-models/gemma-7b",
-        )
+        JetStreamServer("maxengine", namespace=llm, pool=v5e, model="gemma-7b", checkpoint="gs://my-models/gemma-7b")
     """
 
     @takes(JetStreamServerArguments)

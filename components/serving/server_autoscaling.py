@@ -84,10 +84,7 @@ class ServerAutoscaling(Component):
 
     Example:
         ServerAutoscaling(
-            "gemma-scaler",
-            server=scaled,
-            max_replicas=4,
-            metrics=[ScaledMetric(metric="queuedRequests", target="5")],
+            "gemma-scaler", server=scaled, max_replicas=4, metrics=[ScaledMetric(metric="queuedRequests", target="5")]
         )
     """
 

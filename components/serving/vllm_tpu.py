@@ -27,13 +27,7 @@ class VllmTpuServer(ModelServer[VllmTpu]):
     https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-vllm-tpu
 
     Example:
-        VllmTpuServer(
-            "llama",
-            namespace=llm,
-            pool=v5e,
-            model="meta-llama/Llama-3.1-8B-Instruct",
-            max_model_len=4096,
-        )
+        VllmTpuServer("llama", namespace=llm, pool=v5e, model="meta-llama/Llama-3.1-8B-Instruct", max_model_len=4096)
     """
 
     # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.
