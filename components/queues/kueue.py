@@ -151,7 +151,7 @@ class KueueStack(Component):
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/setup.go (WaitForAPI)
 
     Example:
-        KueueStack("queues", cluster=cluster, queues=[ClusterQueue("all", pools=[l4])], priorities={"low": 1, "high": 2})
+        KueueStack("queue", cluster=cluster, queues=[ClusterQueue("all", pools=[l4])], priorities={"low": 1, "high": 2})
     """
 
     version: pulumi.Output[str]
