@@ -29,7 +29,7 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     cluster = create_cluster(stack, project, apis)
 
     buckets = create_buckets(stack, project, cluster, apis)
-    pools = create_pools(stack, project, cluster, apis)
+    pools = create_pools(stack, cluster, apis)
     classes = create_compute_classes(stack, cluster)
 
     kueue = create_kueue(stack, cluster)
@@ -40,9 +40,9 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
     prerequisites = Prerequisites(pools, classes, namespaces, tenants, downloads)
     servers = create_servers(stack, cluster, prerequisites)
-    create_autoscaling(stack, project, cluster, namespaces, servers)
+    create_autoscaling(stack, cluster, namespaces, servers)
     gateway = create_gateway(stack, cluster, apis, prerequisites, servers)
-    monitoring = create_monitoring(stack, project, cluster, kueue, servers)
+    monitoring = create_monitoring(stack, cluster, kueue, servers)
     runs = create_runs(stack.placed_runs, cluster, prerequisites)
 
     export(stack, project, cluster, buckets, namespaces, servers, runs, gateway, monitoring)

@@ -13,13 +13,15 @@ other languages, reads the types of arguments and outputs and cannot read a stri
 of pulumi_kubernetes are strings: the SDK loads a module at its first use, which takes up to a fifth of a second.
 """
 
+from gke_ai.catalog.engines.dashboards import MonitoredServer
 from gke_ai.components.base import Component
 from gke_ai.components.bucket import ModelBucket
 from gke_ai.components.cluster.apis import ProjectApis
 from gke_ai.components.cluster.cluster import GkeCluster
+from gke_ai.components.cluster.connection import ClusterConnection
 from gke_ai.components.cluster.network import ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
-from gke_ai.components.gateway.inference_gateway import GatewayRoute, InferenceGateway
+from gke_ai.components.gateway.inference_gateway import GatewayRoute, InferenceGateway, Route
 from gke_ai.components.gateway.inference_pool import InferencePool
 from gke_ai.components.gateway.model_router import ModelRouter
 from gke_ai.components.monitoring import SystemMonitoring
@@ -28,8 +30,8 @@ from gke_ai.components.pools.gpu_pool import GpuNodePool
 from gke_ai.components.pools.gpudirect import GpuDirectNetworks
 from gke_ai.components.pools.nvlink import NvlinkDriver
 from gke_ai.components.pools.tpu_pool import FlexStartTpuPool, TpuNodePool
-from gke_ai.components.queues.kueue import KueueStack
-from gke_ai.components.queues.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
+from gke_ai.components.queues.kueue import ClusterQueue, KueueStack
+from gke_ai.components.queues.namespace import SecretManager, WorkloadNamespace
 from gke_ai.components.queues.tenant import Tenant
 from gke_ai.components.runs.finetune import FinetuneJob
 from gke_ai.components.runs.multislice import MultisliceJob
@@ -42,7 +44,9 @@ from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, S
 from gke_ai.components.serving.tgi import TgiServer
 from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
+from gke_ai.components.workloads.arguments import PodParts, SecretKey
 from gke_ai.manifests.cluster_queue import NodeFlavor
+from gke_ai.settings.resolved.gateway import ModelRule
 
 
 def every_component() -> list[type[Component]]:

@@ -1,13 +1,12 @@
 """What all components share: the type token, custom objects in the cluster, and lookups in the cloud."""
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
-from typing_extensions import get_original_bases
 
+from gke_ai.components.arguments import Arguments
 from gke_ai.settings.model import Section
 
 T = TypeVar("T")
@@ -27,8 +26,8 @@ OF_ONE_RESOURCE = (
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.
 
-    The arguments are not inputs of the component resource: Pulumi would register it, and create its children, only
-    once all of them are known.
+    It waits for the components among its arguments. The arguments are not inputs of the component resource: Pulumi
+    would register it, and create its children, only once all of them are known.
 
     Its children inherit `protect`, `retain_on_delete`, `deleted_with`, providers, transforms and aliases from its
     options, as Pulumi documents. What Pulumi applies to one resource alone, such as `ignore_changes`, goes to the
@@ -37,11 +36,24 @@ class Component(pulumi.ComponentResource):
     Refused: RunError for such an option of a component without such a child.
     """
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: Arguments, further: pulumi.ResourceOptions | None = None) -> None:
+        opts = pulumi.ResourceOptions.merge(args.options(f"{type(self).__name__} {name}"), further)
         stated = {option: getattr(opts, option, None) for option in OF_ONE_RESOURCE}
         self._of_main_child = {option: value for option, value in stated.items() if value is not None}
         self._has_main_child = False
         super().__init__(f"gke-ai:index:{type(self).__name__}", name, None, opts)
+
+    @property
+    def called(self) -> str:
+        """What sections call the component."""
+        return self._name
+
+    @classmethod
+    def of(cls, name: str, opts: pulumi.ResourceOptions | None, *, section: Section, **more: Any) -> Self:
+        """The component of a section that the rules of its stack have checked, with further arguments."""
+        construct: Any = cls
+        component: Self = construct(name, arguments_of(cls).of(section, opts=opts, **more))
+        return component
 
     def child(self, part: str, **options: Any) -> tuple[str, pulumi.ResourceOptions]:
         """The name and the options of a child."""
@@ -78,23 +90,17 @@ def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resource
     own = component._name
     if part == own or part.startswith(f"{own}/"):
         return part, opts
-    # A namespace stands once in the name of an object.
+    # A namespace, and what the component is called, stand once in the name of an object.
     namespace, _, rest = part.partition("/")
-    inside = rest if rest and own.startswith(f"{namespace}/") else part
-    name = own if rest == own else f"{own}/{inside}"
+    inside = rest if rest and f"/{namespace}/" in f"/{own}/" else part
+    name = own if own == rest or own.endswith(f"/{part}") else f"{own}/{inside}"
     return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part)]))
 
 
-def section_of(component: type[Component]) -> type[Section] | None:
-    """The section that a component takes as `args`. None for a component without a section."""
-    parameter = inspect.signature(component.__init__).parameters.get("args")
-    if parameter is None:
-        return None
-    section: type[Section] = parameter.annotation
-    if isinstance(section, TypeVar):
-        # The parameter of the generic base class, as in `class VllmServer(ModelServer[Vllm])`.
-        (section,) = get_args(get_original_bases(component)[0])
-    return section
+def arguments_of(component: type[Component]) -> type[Arguments]:
+    """The class of a component's arguments."""
+    arguments: type[Arguments] = component.__init__.__dict__["arguments"]
+    return arguments
 
 
 def custom_object(

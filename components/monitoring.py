@@ -11,7 +11,9 @@ from gke_ai.catalog.engines import dashboards
 from gke_ai.catalog.engines.dashboards import Chart, MonitoredServer
 from gke_ai.catalog.kueue.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.connection import OfCluster, project_in
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
 from gke_ai.settings.model import Monitoring
 
@@ -28,6 +30,25 @@ METRICS_PORT = "metrics"
 INTERVAL = "30s"
 # How long pods that end may have what Kueue no longer counts, before an alert. By default they take half a minute.
 UNCOUNTED_MINUTES = 1
+
+
+class SystemMonitoringArguments(OfCluster, Monitoring):
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the cluster."""
+    queues: bool = False
+    """Kueue runs in the cluster."""
+    servers: Sequence[MonitoredServer] = ()
+    """Model servers to monitor."""
+    job_namespaces: Sequence[str] = ()
+    """Namespaces in which Jobs run."""
+    jobsets: bool = False
+    """JobSets run in the cluster."""
+    accelerators: bool = False
+    """The cluster has accelerators."""
+    tpus: bool = False
+    """The cluster has TPUs."""
+    tenants: Sequence[str] = ()
+    """Namespaces of tenants, whose accelerators Kueue counts."""
 
 
 class SystemMonitoring(Component):
@@ -57,44 +78,24 @@ class SystemMonitoring(Component):
     https://docs.cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
     https://github.com/GoogleCloudPlatform/prometheus-engine/blob/main/doc/api.md#auth,
     https://kueue.sigs.k8s.io/docs/reference/metrics/
+
+    Example:
+        SystemMonitoring("monitoring", cluster=cluster, queues=True, accelerators=True)
     """
 
     dashboard_ids: pulumi.Output[list[str]]
 
-    def __init__(
-        self,
-        name: str,
-        args: Monitoring,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        cluster: str,
-        queues: bool = False,
-        servers: Sequence[MonitoredServer] = (),
-        job_namespaces: Sequence[str] = (),
-        jobsets: bool = False,
-        accelerators: bool = False,
-        tpus: bool = False,
-        tenants: Sequence[str] = (),
-    ) -> None:
-        """Create dashboards and alerts.
-
-        Args:
-            project: Id of the Google Cloud project.
-            cluster: Name of the cluster, which selects its metrics among those of the project.
-            queues: Kueue runs in the cluster.
-            servers: Model servers to monitor.
-            job_namespaces: Namespaces in which Jobs run.
-            jobsets: JobSets run in the cluster.
-            accelerators: The cluster has accelerators.
-            tpus: The cluster has TPUs.
-            tenants: Namespaces of tenants, whose accelerators Kueue counts.
-        """
-        super().__init__(name, opts)
-        monitoring = args
+    @takes(SystemMonitoringArguments)
+    def __init__(self, name: str, args: SystemMonitoringArguments) -> None:
+        super().__init__(name, args)
+        title = f"SystemMonitoring {name}"
+        monitoring, queues, tenants, servers = args.section(Monitoring), args.queues, args.tenants, args.servers
+        cluster, project = args.cluster_name(title), project_in(args.project, args.place(), title)
         self._project, self._cluster = project, cluster
         self._channels = monitoring.channels
-        charts_by_topic = all_charts(cluster, queues, servers, job_namespaces, jobsets, accelerators, tpus)
+        charts_by_topic = all_charts(
+            cluster, queues, servers, args.job_namespaces, args.jobsets, args.accelerators, args.tpus
+        )
 
         if queues:
             self._collect_kueue()

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
+from gke_ai.components.arguments import Arguments, Input, project_of, takes
 from gke_ai.components.base import Component
+
+
+class ProjectApisArguments(Arguments):
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the provider."""
+    apis: Sequence[str]
+    """Service names, such as `container.googleapis.com`."""
 
 
 class ProjectApis(Component):
@@ -19,24 +27,21 @@ class ProjectApis(Component):
 
     Sources: https://cloud.google.com/service-usage/docs/enable-disable,
     https://www.pulumi.com/registry/packages/gcp/api-docs/projects/service/
+
+    Example:
+        ProjectApis("apis", apis=["container.googleapis.com"])
     """
 
     apis: pulumi.Output[list[str]]
     """Names of the enabled APIs."""
 
-    def __init__(
-        self, name: str, opts: pulumi.ResourceOptions | None = None, *, project: str, apis: Sequence[str]
-    ) -> None:
-        """Enable the APIs.
-
-        Args:
-            project: Id of the Google Cloud project.
-            apis: Service names, such as `container.googleapis.com`.
-        """
-        super().__init__(name, opts)
+    @takes(ProjectApisArguments)
+    def __init__(self, name: str, args: ProjectApisArguments) -> None:
+        super().__init__(name, args)
+        project = project_of(args.project, f"ProjectApis {name}")
         self.services: dict[str, gcp.projects.Service] = {
             api: gcp.projects.Service(*self.child(api), service=api, project=project, disable_on_destroy=False)
-            for api in apis
+            for api in args.apis
         }
         self.apis = pulumi.Output.all(*(service.service for service in self.services.values()))
         self.register_outputs({"apis": self.apis})

@@ -1,5 +1,8 @@
 """The GKE cluster that everything else runs in."""
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
@@ -9,16 +12,20 @@ from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.zones import is_zone, region_of
 from gke_ai.catalog.project.cluster_features import ClusterFeatures
-from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email, pool_name
-from gke_ai.components.base import Component
+from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email, is_account_email, pool_name
+from gke_ai.components.arguments import Arguments, Input, Refused, on, project_of, takes
 from gke_ai.components.cluster import cluster_fields
+from gke_ai.components.cluster.connection import AnyCluster
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
 from gke_ai.components.cluster.existing_cluster import dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
+from gke_ai.components.support.alone import check_alone
 from gke_ai.components.support.identity import project_number
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.settings.model import Cluster, SystemPool
+from gke_ai.settings.model.base import GkeName
+from gke_ai.settings.problems import Problem
 
 # GKE recommends this scope for nodes: IAM then decides what they may do.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
@@ -42,7 +49,45 @@ OWNED_BY_OTHERS = [
 OWNED_BY_OTHERS_IN_STANDARD = [*OWNED_BY_OTHERS, "removeDefaultNodePool"]
 
 
-class GkeCluster(Component):
+class GkeClusterArguments(Arguments, Cluster):
+    name: GkeName = ""
+    """Name of the cluster. Default: the component's name."""
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the provider."""
+    network: Input[str] | None = None  # type: ignore[assignment]
+    subnetwork: Input[str] | None = None  # type: ignore[assignment]
+    pods_range: Input[str] | None = None  # type: ignore[assignment]
+    services_range: Input[str] | None = None  # type: ignore[assignment]
+    node_service_account: Input[str] | None = None  # type: ignore[assignment]
+    labels: Mapping[str, Input[str]] = {}  # type: ignore[assignment]
+    network_policy: str | None = None
+    """How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for whatever the existing
+    cluster uses. Default: no enforcement. Autopilot always has Dataplane V2."""
+    managed_prometheus: bool = False
+    """Collect the metrics that dashboards and alerts need, with Managed Service for Prometheus."""
+    security_group: str | None = None
+    """Google Group for RBAC, `gke-security-groups@DOMAIN`. Default: RBAC knows no groups."""
+    secret_sync: bool = False
+    """Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer."""
+    workload_identity: bool = False
+    """Workloads use Workload Identity, which an existing cluster must have."""
+    bucket_volumes: bool = False
+    """Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver."""
+    gateway_api: bool = False
+    """Serve the Gateway API, and create the proxy-only subnetwork of `vpc`."""
+    ray_operator: bool = False
+    """Run GKE's Ray operator."""
+    rdma: bool = False
+    """Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2."""
+    gpudirect: bool = False
+    """Pools have networks of GPUDirect, for which an existing cluster must have multi-networking."""
+    bare_metal: bool = False
+    """Pools have bare-metal machines, for which an existing cluster must have no shielded nodes."""
+    registry_reader: bool = False
+    """Let the created node account pull images from the project's own Artifact Registry."""
+
+
+class GkeCluster(AnyCluster):
     """A GKE cluster, its system pool, and a Kubernetes provider for it.
 
     A Standard cluster has Workload Identity, the Cloud Storage FUSE driver, managed Prometheus, and a node pool for
@@ -70,9 +115,9 @@ class GkeCluster(Component):
     change of its `clusterIdentifier` also replaces the cluster, so a cluster and its objects are replaced together or
     not at all.
 
-    Refused: ValueError for a control plane that no client can reach; RunError for an existing cluster that doesn't
-    exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
-    and by the provider, the deletion of a protected cluster.
+    Refused: wrong arguments, such as a control plane that no client can reach; RunError for an existing cluster that
+    doesn't exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by
+    Pulumi and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -85,6 +130,9 @@ class GkeCluster(Component):
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
     https://cloud.google.com/kubernetes-engine/docs/add-on/ray-on-gke/how-to/enable-ray-on-gke,
     https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
+
+    Example:
+        GkeCluster("prod", location="europe-west4", mode="standard", vpc=Vpc(), private_nodes=True)
     """
 
     cluster_name: pulumi.Output[str]
@@ -101,87 +149,54 @@ class GkeCluster(Component):
     node_zones: pulumi.Output[list[str]]
     """Zones of a pool without `zones`."""
 
-    def __init__(
-        self,
-        name: str,
-        args: Cluster,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        network_policy: str | None = None,
-        managed_prometheus: bool = False,
-        security_group: str | None = None,
-        secret_sync: bool = False,
-        workload_identity: bool = False,
-        bucket_volumes: bool = False,
-        gateway_api: bool = False,
-        ray_operator: bool = False,
-        rdma: bool = False,
-        gpudirect: bool = False,
-        bare_metal: bool = False,
-        registry_reader: bool = False,
-    ) -> None:
-        """Create the cluster, or look up the existing one.
-
-        Args:
-            project: Id of the Google Cloud project.
-            network_policy: How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for
-                whatever the existing cluster uses. Default: no enforcement. Autopilot always has Dataplane V2.
-            managed_prometheus: Collect the metrics that dashboards and alerts need, with Managed Service for
-                Prometheus.
-            security_group: Google Group for RBAC, `gke-security-groups@DOMAIN`. Default: RBAC knows no groups.
-            secret_sync: Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer.
-            workload_identity: The stack uses Workload Identity, which an existing cluster must have.
-            bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
-            gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
-            ray_operator: Run GKE's Ray operator.
-            rdma: Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2.
-            gpudirect: Pools have networks of GPUDirect, for which an existing cluster must have multi-networking.
-            bare_metal: Pools have bare-metal machines, for which an existing cluster must have no shielded nodes.
-            registry_reader: Let the created node account pull images from the project's own Artifact Registry.
-        """
-        super().__init__(name, opts)
-        cluster = args
-        self._project = project
+    @takes(GkeClusterArguments)
+    def __init__(self, name: str, args: GkeClusterArguments) -> None:
+        super().__init__(name, args)
+        self.section: Cluster = args.section(Cluster)
+        self.project: pulumi.Input[str] = project_of(args.project, f"GkeCluster {name}")
+        cluster, project = self.section, self.project
         self._features = ClusterFeatures(
-            network_policy,
-            managed_prometheus,
-            security_group,
-            secret_sync,
-            workload_identity,
-            bucket_volumes,
-            gateway_api,
-            ray_operator,
-            rdma,
-            gpudirect,
-            bare_metal,
+            args.network_policy,
+            args.managed_prometheus,
+            args.security_group,
+            args.secret_sync,
+            args.workload_identity,
+            args.bucket_volumes,
+            args.gateway_api,
+            args.ray_operator,
+            args.rdma,
+            args.gpudirect,
+            args.bare_metal,
             cluster.dns_endpoint,
         )
-        if not cluster.public_endpoint and not cluster.dns_endpoint:
-            raise ValueError(
-                f"{name}: no client can reach the control plane. Set public_endpoint or dns_endpoint to true"
-            )
+        if not args.is_checked:
+            check_alone(f"GkeCluster {name}", cluster, cluster)
 
-        self.node_service_account: str | None = None
+        self.node_service_account: pulumi.Input[str] | None = None
         self.node_account: NodeAccount | None = None
-        if cluster.node_service_account:
-            self.node_service_account = account_email(cluster.node_service_account, project)
-            if self.node_service_account != cluster.node_service_account:
+        account: Any = cluster.node_service_account
+        if isinstance(account, pulumi.Output):  # an address: a name would be that of a resource to create
+            self.node_service_account = account
+        elif account:
+            self.node_service_account = on(project, lambda project: account_email(account, project))
+            if not is_account_email(account):
+                account_name, inside = self.child(account)
                 self.node_account = NodeAccount(
-                    *self.child(cluster.node_service_account),
-                    account_id=cluster.node_service_account,
-                    project=project,
-                    registry_reader=registry_reader,
+                    account_name, opts=inside, name=account, project=project, registry_reader=args.registry_reader
                 )
 
-        context = f"gke_{project}_{cluster.location}_{cluster.name}"
         if cluster.mode == "existing":
+            if not isinstance(project, str):
+                cause = "is known only during an update, and an existing cluster is looked up beforehand"
+                raise Refused(f"GkeCluster {name}", Problem("project", cause, "Pass the project's id as text"))
             existing = look_up_cluster(cluster, project, self._features, self)
             by_name = dns_names(existing)
             self.cluster_name = pulumi.Output.from_input(existing.name)
             known = existing.master_auths[0].cluster_ca_certificate
             host = by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint
-            self.kubeconfig_at_once = kubeconfig(context, host, None if cluster.dns_endpoint else known)
+            self.kubeconfig_at_once = kubeconfig(
+                context(cluster, project), host, None if cluster.dns_endpoint else known
+            )
             ca_certificate, self.endpoint = pulumi.Output.from_input(known), pulumi.Output.from_input(host)
             # The list of a zonal cluster lacks its own zone.
             own = [cluster.location] if is_zone(cluster.location) else []
@@ -191,42 +206,44 @@ class GkeCluster(Component):
             self.cluster_name = created.name
             if cluster.public_endpoint and not cluster.authorized_networks:
                 created.master_authorized_networks_config.apply(
-                    lambda kept: cluster_fields.warn_of_kept_networks(created, kept, cluster, project)
+                    lambda kept: on(
+                        project, lambda known: cluster_fields.warn_of_kept_networks(created, kept, cluster, known)
+                    )
                 )
             if cluster.maintenance is None:
                 created.maintenance_policy.apply(
-                    lambda kept: cluster_fields.warn_of_kept_exclusions(created, kept, cluster, project)
+                    lambda kept: on(
+                        project, lambda known: cluster_fields.warn_of_kept_exclusions(created, kept, cluster, known)
+                    )
                 )
             ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = created.endpoint
             if cluster.dns_endpoint:
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
-            if not security_group:
+            if not args.security_group:
                 created.authenticator_groups_config.apply(
-                    lambda kept: cluster_fields.refuse_kept_group(kept, cluster, project)
+                    lambda kept: on(project, lambda known: cluster_fields.refuse_kept_group(kept, cluster, known))
                 )
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
-        self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
-        self.network_grant = self._grant_networks() if rdma else None
+        self.workload_pool = pulumi.Output.all(self.cluster_name, project).apply(lambda known: pool_name(known[1]))
+        self.network_grant = self._grant_networks(project) if args.rdma else None
 
         async def kubeconfig_after_wait(values: list[str]) -> str:
             # Every machine trusts the certificate of the DNS name. The address has one of the cluster's own CA.
             host, authority = values[0], None if cluster.dns_endpoint else values[1]
             if not pulumi.runtime.is_dry_run():
                 await wait_for_control_plane(host, authority)
-            return kubeconfig(context, host, authority)
+            return kubeconfig(context(cluster, values[2]), host, authority)
 
         # The provider marks all of masterAuth secret, for a client key that clusters no longer have.
         certificate = pulumi.Output.unsecret(ca_certificate)
-        self.kubeconfig = pulumi.Output.all(self.endpoint, certificate).apply(kubeconfig_after_wait)
+        self.kubeconfig = pulumi.Output.all(self.endpoint, certificate, project).apply(kubeconfig_after_wait)
         # Only values known at plan time that replace the cluster: an unknown or changed kubeconfig (an upgrade, a new
         # endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
         self.provider: k8s.Provider = k8s.Provider(
-            *self.child(name),
-            kubeconfig=self.kubeconfig,
-            cluster_identifier=cluster_fields.identifier(cluster, project, network_policy),
+            *self.child(name), kubeconfig=self.kubeconfig, cluster_identifier=self._identifier
         )
         self.register_outputs(
             {
@@ -238,18 +255,44 @@ class GkeCluster(Component):
             }
         )
 
+    @classmethod
+    def existing(cls, name: str, /, *, location: str, **further: Any) -> Self:
+        """A cluster that exists, by its name and location. It is only read."""
+        construct: Any = cls
+        found: Self = construct(name, mode="existing", location=location, **further)
+        return found
+
+    @property
+    def called(self) -> str:
+        return self.section.name
+
+    @property
+    def _identifier(self) -> pulumi.Input[str]:
+        """Text that changes only if the cluster is replaced."""
+        policy, section = self._features.network_policy, self.section
+        parts: list[Any] = [
+            self.project,
+            section.network,
+            section.subnetwork,
+            section.pods_range,
+            section.services_range,
+        ]
+        if not any(isinstance(part, pulumi.Output) for part in parts):
+            return cluster_fields.identifier(section, parts, policy)
+        return pulumi.Output.all(*parts).apply(lambda known: cluster_fields.identifier(section, known, policy))
+
     def _create(self, cluster: Cluster) -> gcp.container.Cluster:
-        project, features, autopilot = self._project, self._features, cluster.mode == "autopilot"
+        project, features, autopilot = self.project, self._features, cluster.mode == "autopilot"
         before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
         network: pulumi.Input[str] | None = cluster.network
         subnetwork: pulumi.Input[str] | None = cluster.subnetwork
         pods, services = cluster.pods_range, cluster.services_range
         if cluster.vpc is not None:
             network_name, inside = self.child(cluster_fields.vpc_name(cluster))
-            cluster_network = ClusterNetwork(
+            cluster_network = ClusterNetwork.of(
                 network_name,
-                cluster.vpc,
                 inside,
+                section=cluster.vpc,
                 project=project,
                 region=region_of(cluster.location),
                 proxy_subnetwork=features.gateway_api,
@@ -268,8 +311,8 @@ class GkeCluster(Component):
                 ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
-                replacement_trigger=cluster_fields.identifier(cluster, project, features.network_policy),
-                hooks=cluster_fields.refuse_before_pools(cluster, project),
+                replacement_trigger=self._identifier,
+                hooks=cluster_fields.refuse_before_pools(cluster, project, f"cluster {self._name}"),
                 depends_on=before,
             ),
             name=cluster.name,
@@ -306,7 +349,7 @@ class GkeCluster(Component):
             remove_default_node_pool=None if autopilot else True,
             initial_node_count=None if autopilot else 1,
             node_config=None if autopilot else self._first_nodes(),
-            workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
+            workload_identity_config=None if autopilot else {"workload_pool": on(project, pool_name)},
             addons_config=cluster_fields.addons(autopilot, calico, features.ray_operator),
             monitoring_config=None if autopilot else cluster_fields.monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.
@@ -317,14 +360,15 @@ class GkeCluster(Component):
             self._create_system_pool(cluster.system_pool, resource, cluster, project)
         return resource
 
-    def _grant_networks(self) -> pulumi.Resource:
+    def _grant_networks(self, project: pulumi.Input[str]) -> pulumi.Resource:
         """Lets GKE's service agent create networks. Other clusters of the project may need it too, so it stays."""
-        number = project_number(self._project, "The grant to GKE's service agent needs", self)
+        number = project_number(project, "The grant to GKE's service agent needs", self)
         return gcp.projects.IAMMember(
             *self.child("gke-networks", retain_on_delete=True),
-            project=self._project,
+            project=project,
             role=AGENT_ROLE,
-            member=self.cluster_name.apply(lambda _: agent(number)),  # a cluster's project has the agent
+            # A cluster's project has the agent.
+            member=pulumi.Output.all(number, self.cluster_name).apply(lambda known: agent(known[0])),
         )
 
     def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
@@ -339,7 +383,7 @@ class GkeCluster(Component):
         return {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
 
     def _create_system_pool(
-        self, pool: SystemPool, resource: gcp.container.Cluster, cluster: Cluster, project: str
+        self, pool: SystemPool, resource: gcp.container.Cluster, cluster: Cluster, project: pulumi.Input[str]
     ) -> None:
         gcp.container.NodePool(
             *self.child(
@@ -368,3 +412,8 @@ class GkeCluster(Component):
             },
             management={"auto_repair": True, "auto_upgrade": True},
         )
+
+
+def context(cluster: Cluster, project: str) -> str:
+    """Name of the cluster in a kubeconfig, as gcloud writes it."""
+    return f"gke_{project}_{cluster.location}_{cluster.name}"

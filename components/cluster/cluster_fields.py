@@ -1,5 +1,7 @@
 """Fields of the cluster resource and of its Kubernetes provider, from the cluster's section."""
 
+from collections.abc import Sequence
+
 import pulumi
 import pulumi_gcp as gcp
 from pulumi.runtime.mocks import MockMonitor
@@ -104,7 +106,7 @@ def refuse_kept_group(
     )
 
 
-def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHookBinding | None:
+def refuse_before_pools(cluster: Cluster, project: pulumi.Input[str], title: str) -> pulumi.ResourceHookBinding | None:
     """A hook that refuses to take from a cluster what nodes of its pools need, in a preview too.
 
     Pulumi updates the cluster before it deletes or replaces a pool. Whether GKE refuses that is not documented.
@@ -131,8 +133,7 @@ def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHookBi
 
     if isinstance(get_monitor(), MockMonitor):  # of tests: it has no hooks, and says that it has
         return None
-    name = f"cluster {project}/{cluster.location}/{cluster.name}: before its pools"
-    hook = pulumi.ResourceHook(name, check, pulumi.ResourceHookOptions(on_dry_run=True))
+    hook = pulumi.ResourceHook(f"{title}: before its pools", check, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_update=[hook])
 
 
@@ -162,18 +163,16 @@ def vpc_name(cluster: Cluster) -> str:
     return (cluster.vpc.name if cluster.vpc else None) or cluster.name
 
 
-def identifier(cluster: Cluster, project: str, network_policy: str | None) -> str:
+def identifier(cluster: Cluster, known: Sequence[str | None], network_policy: str | None) -> str:
     """Identifies the cluster: everything whose change replaces it, and nothing that changes in place.
 
-    An unset setting adds nothing, so a setting of a later release changes no existing cluster.
+    An unset setting adds nothing, so a setting of a later release changes no existing cluster. `known` are the project,
+    the network, the subnetwork and its ranges for pods and Services, which may have been outputs.
     """
-    network = vpc_name(cluster) if cluster.vpc else cluster.network
-    parts = [project, cluster.location, cluster.name, cluster.mode, network, cluster.subnetwork]
-    further = {
-        "pods": cluster.pods_range,
-        "services": cluster.services_range,
-        "dataplane": "v2" if network_policy == "dataplaneV2" else None,
-    }
+    project, network, subnetwork, pods, services = known
+    parts = [project, cluster.location, cluster.name, cluster.mode, vpc_name(cluster) if cluster.vpc else network]
+    parts.append(subnetwork)
+    further = {"pods": pods, "services": services, "dataplane": "v2" if network_policy == "dataplaneV2" else None}
     if cluster.vpc is not None:
         vpc = cluster.vpc
         further["vpc"] = f"{vpc.nodes_cidr},{vpc.pods_cidr},{vpc.services_cidr}"

@@ -4,11 +4,21 @@ import pulumi
 import pulumi_gcp as gcp
 
 from gke_ai.catalog.engines.gateways import PROXY_PURPOSE, PROXY_ROLE
+from gke_ai.components.arguments import Arguments, Input, project_of, takes
 from gke_ai.components.base import Component
 from gke_ai.settings.model import Vpc
 
 # Names of the subnetwork's secondary ranges.
 PODS_RANGE, SERVICES_RANGE = "pods", "services"
+
+
+class ClusterNetworkArguments(Arguments, Vpc):
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the provider."""
+    region: str
+    """Region of the cluster."""
+    proxy_subnetwork: bool = False
+    """Create the proxy-only subnetwork that gateways need."""
 
 
 class ClusterNetwork(Component):
@@ -32,6 +42,10 @@ class ClusterNetwork(Component):
     https://cloud.google.com/vpc/docs/private-google-access, https://cloud.google.com/nat/docs/gke-example,
     https://cloud.google.com/kubernetes-engine/docs/concepts/firewall-rules,
     https://cloud.google.com/load-balancing/docs/proxy-only-subnets
+
+    Example:
+        network = ClusterNetwork("net", region="us-central1")
+        GkeCluster("inside", location="us-central1", network=network.network, subnetwork=network.subnetwork)
     """
 
     network: pulumi.Output[str]
@@ -39,25 +53,10 @@ class ClusterNetwork(Component):
     subnetwork: pulumi.Output[str]
     """`projects/…/regions/…/subnetworks/…`"""
 
-    def __init__(
-        self,
-        name: str,
-        args: Vpc,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        region: str,
-        proxy_subnetwork: bool = False,
-    ) -> None:
-        """Create the network.
-
-        Args:
-            name: Name of the component, and of the network unless its section has one.
-            project: Id of the Google Cloud project.
-            region: Region of the cluster.
-            proxy_subnetwork: Create the proxy-only subnetwork that gateways need.
-        """
-        super().__init__(name, opts)
+    @takes(ClusterNetworkArguments)
+    def __init__(self, name: str, args: ClusterNetworkArguments) -> None:
+        super().__init__(name, args)
+        project, region = project_of(args.project, f"ClusterNetwork {name}"), args.region
         network_name = args.name or name.rpartition("/")[2]
         # Names are taken until what has them is deleted.
         network = gcp.compute.Network(
@@ -84,7 +83,7 @@ class ClusterNetwork(Component):
                 {"range_name": SERVICES_RANGE, "ip_cidr_range": args.services_cidr},
             ],
         )
-        if proxy_subnetwork:
+        if args.proxy_subnetwork:
             gcp.compute.Subnetwork(
                 *self.child(
                     f"{network_name}-proxies",

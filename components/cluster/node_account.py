@@ -4,7 +4,17 @@ import pulumi
 import pulumi_gcp as gcp
 
 from gke_ai.catalog.project.identities import NODE_ROLE, REGISTRY_ROLE, account_email
+from gke_ai.components.arguments import Arguments, Input, project_of, takes
 from gke_ai.components.base import Component
+
+
+class NodeAccountArguments(Arguments):
+    name: str = ""
+    """Id of the account, 6 to 30 characters long. Default: the component's name."""
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the provider."""
+    registry_reader: bool = False
+    """Let nodes pull images from the project's own Artifact Registry."""
 
 
 class NodeAccount(Component):
@@ -18,36 +28,27 @@ class NodeAccount(Component):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa,
     https://cloud.google.com/kubernetes-engine/security/configure-node-service-accounts
+
+    Example:
+        account = NodeAccount("gke-nodes")
+        GkeCluster("least", location="us-central1", node_service_account=account.email)
     """
 
     email: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        account_id: str,
-        project: str,
-        registry_reader: bool = False,
-    ) -> None:
-        """Create the account with its roles.
-
-        Args:
-            account_id: Id of the account, 6 to 30 characters long.
-            project: Id of the Google Cloud project.
-            registry_reader: Let nodes pull images from the project's own Artifact Registry.
-        """
-        super().__init__(name, opts)
+    @takes(NodeAccountArguments)
+    def __init__(self, name: str, args: NodeAccountArguments) -> None:
+        super().__init__(name, args)
+        account_id, project = args.name, project_of(args.project, f"NodeAccount {name}")
         account = gcp.serviceaccount.Account(
             *self.main_child(account_id), account_id=account_id, project=project, display_name="Nodes of GKE"
         )
-        for role in [NODE_ROLE, *([REGISTRY_ROLE] if registry_reader else [])]:
+        for role in [NODE_ROLE, *([REGISTRY_ROLE] if args.registry_reader else [])]:
             gcp.projects.IAMMember(
                 *self.child(f"{account_id}/{role.removeprefix('roles/')}"),
                 project=project,
                 role=role,
                 member=account.member,
             )
-        self.email = account.member.apply(lambda _: account_email(account_id, project))
+        self.email = pulumi.Output.all(project, account.member).apply(lambda known: account_email(account_id, known[0]))
         self.register_outputs({"email": self.email})

@@ -1,22 +1,84 @@
 """The gateway through which clients reach the model servers, and its routes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
 
 import pulumi
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION, MAX_DRAIN_SECONDS, MAX_WEIGHT
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
+from gke_ai.components.arguments import Arguments, Input, Refused, components_in, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.connection import AnyCluster, InCluster
 from gke_ai.components.gateway.gateway_address import gateway_address
+from gke_ai.components.gateway.inference_pool import InferencePool
+from gke_ai.components.gateway.model_router import ModelRouter
+from gke_ai.components.queues.namespace import WorkloadNamespace
+from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support.retry import kueue_hook
-from gke_ai.settings.model import Gateway, Route
+from gke_ai.settings import model
+from gke_ai.settings.model import Gateway
+from gke_ai.settings.model.base import DnsLabel, GkeName
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.reading import mistakes_of_arguments
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
-from gke_ai.settings.resolved.gateway import ModelRule, gateway_class
+from gke_ai.settings.resolved.gateway import ModelRule, are_by_model, gateway_class, routes_of
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
+
+
+class Route(Arguments):
+    """A route of an `InferenceGateway`, and the servers that share its requests."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, values: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(values)
+        except ValidationError as error:
+            if not isinstance(values, dict):
+                raise
+            raise Refused("Route", *mistakes_of_arguments(error, cls, values)) from None
+
+    name: DnsLabel | None = None
+    """Name of the HTTPRoute. Default: that of the first server."""
+    host: str | None = None
+    """Host name of the requests. Default: all hosts that no other route names."""
+    servers: Mapping[ModelServer[Any], Annotated[int, Field(ge=0, le=MAX_WEIGHT)]]
+    """Servers that answer, each with its share of the requests, relative to the others."""
+
+    def in_configuration(self) -> model.Route:
+        """The route as a configuration has it."""
+        routed = [model.RoutedServer(server=server.called, weight=weight) for server, weight in self.servers.items()]
+        return model.Route(name=self.name or routed[0].server, host=self.host, servers=routed)
+
+
+class InferenceGatewayArguments(InCluster, Gateway):
+    name: GkeName = ""
+    """Name of the Gateway. Default: the component's name."""
+    namespace: WorkloadNamespace | DnsLabel | None = None  # type: ignore[assignment]
+    """Namespace of the Gateway. Default: that of the first server."""
+    routes: Sequence[Route] = ()  # type: ignore[assignment]
+    """Which servers answer which requests. The first route of a host gets those that no other matches."""
+    route_namespaces: Sequence[str] = ()
+    """Namespaces of further routes, each a `GatewayRoute` of its own."""
+    isolated: Sequence[str] = ()
+    """Namespaces whose NetworkPolicies keep the load balancer out, such as those of tenants."""
+    kubeconfig: Input[str] | None = None
+    """Cluster in which an update waits for the address. Default: `cluster`, else no wait, and no address."""
+
+    def components(self) -> list[pulumi.Resource]:
+        # Servers may take long to get ready. Only the routes wait for them.
+        spaces = [server.space for route in self.routes for server in route.servers]
+        return [*components_in([self.cluster or self.place(), self.namespace, *spaces])]
+
+    def place(self) -> AnyCluster | None:
+        clusters = [self.cluster, *(server.cluster for route in self.routes for server in route.servers)]
+        return next((cluster for cluster in clusters if isinstance(cluster, AnyCluster)), None)
 
 
 class InferenceGateway(Component):
@@ -34,6 +96,9 @@ class InferenceGateway(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways,
     https://cloud.google.com/kubernetes-engine/docs/how-to/secure-gateway,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-gke-inference-gateway
+
+    Example:
+        InferenceGateway("models", plain_http=True, routes=[Route(servers={gemma: 100})])
     """
 
     address: pulumi.Output[str]
@@ -41,35 +106,100 @@ class InferenceGateway(Component):
     url: pulumi.Output[str]
     """`https://ADDRESS`, or `http://ADDRESS` without TLS."""
 
-    def __init__(
-        self,
-        name: str,
-        args: Gateway,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        route_namespaces: Sequence[str] = (),
-        kubeconfig: pulumi.Input[str] | None = None,
-    ) -> None:
-        """Create the Gateway.
-
-        Args:
-            route_namespaces: Namespaces of its routes. Default: its own.
-            kubeconfig: Cluster in which an update waits for the address. Default: no wait, and no address.
-        """
-        super().__init__(name, opts)
-        own = args.namespace or next(iter(route_namespaces), DEFAULT_NAMESPACE)
-        scheme = (HTTP if args.plain_http else HTTPS)[0]
+    @takes(InferenceGatewayArguments)
+    def __init__(self, name: str, args: InferenceGatewayArguments) -> None:
+        super().__init__(name, args)
+        self.cluster = args.place()
+        servers = {server.called: server for route in args.routes for server in route.servers}
+        routes = [route.in_configuration() for route in args.routes]
+        section = args.section(Gateway).model_copy(update={"routes": routes})
+        for server in servers.values():
+            if section.api_key and not server.requires_key:
+                cause = f"{server.called} requires no API key, so whoever reaches the gateway reaches it"
+                raise Refused(f"InferenceGateway {name}", Problem("apiKey", cause, "Pass api_key=True to it"))
+        spaces = list(dict.fromkeys([*(it.server.namespace for it in servers.values()), *args.route_namespaces]))
+        own = section.namespace or next(iter(spaces), DEFAULT_NAMESPACE)
+        kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
+        scheme = (HTTP if section.plain_http else HTTPS)[0]
         spec: dict[str, Any] = {
-            "gatewayClassName": gateway_class(args),
-            "listeners": [listener(args, sorted({*route_namespaces} or {own}), own)],
+            "gatewayClassName": gateway_class(section),
+            "listeners": [listener(section, sorted({*spaces} or {own}), own)],
         }
-        if args.address:
-            spec["addresses"] = [{"type": "NamedAddress", "value": args.address}]
+        if section.address:
+            spec["addresses"] = [{"type": "NamedAddress", "value": section.address}]
         child = self.main_options(hooks=kueue_hook(f"gateway {name}"))
-        gateway = custom_object(GATEWAY_API, "Gateway", args.name, spec, child, namespace=own)
-        self.address = gateway_address(gateway, own, args.name, kubeconfig)
+        gateway = custom_object(GATEWAY_API, "Gateway", section.name, spec, child, namespace=own)
+        self.address = gateway_address(gateway, own, section.name, kubeconfig)
         self.url = self.address.apply(lambda address: f"{scheme}://{address}" if address else "")
+        self._attach(section, own, gateway, servers, args.isolated)
         self.register_outputs({"address": self.address, "url": self.url})
+
+    def _attach(
+        self,
+        section: Gateway,
+        namespace: str,
+        gateway: pulumi.Resource,
+        servers: Mapping[str, ModelServer[Any]],
+        isolated: Sequence[str],
+    ) -> None:
+        """An InferencePool for each server, the router if requests name their model, and the routes."""
+        vpc = self.cluster.section.vpc if self.cluster and self.cluster.section else None
+        pools: dict[str, InferencePool] = {}
+        for name, server in ((name, component.server) for name, component in servers.items()):
+            child, opts = self._part(f"{server.namespace}/{name}")
+            pools[name] = InferencePool(
+                child,
+                opts=opts,
+                name=name,
+                namespace=server.namespace,
+                app=server.app or name,
+                port=server.port,
+                health_path=ENGINES[server.engine].health_path,
+                drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
+                proxy_range=vpc.proxy_cidr if vpc else None,
+                isolated=server.namespace in isolated,
+                guarded=section.api_key,
+            )
+        attached = [gateway]
+        routes = routes_of(section, [server.server for server in servers.values()])
+        if are_by_model(routes):
+            child, opts = self._part(section.name, gateway)
+            attached.append(ModelRouter(child, opts=opts, namespace=namespace, gateway=section.name))
+        for routed in routes:
+            behind = {item.server: item.weight for item in routed.section.servers}
+            after = [*attached, *(pools[name] for name in behind), *(servers[name] for name in behind)]
+            ready = [servers[name].ready for name, weight in behind.items() if weight]
+            GatewayRoute.of(
+                *self._part(f"{routed.namespace}/{routed.section.name}", *after),
+                section=routed.section,
+                namespace=routed.namespace,
+                gateway=section.name,
+                gateway_namespace=namespace,
+                rules=routed.rules,
+                servers_ready=pulumi.Output.all(*ready).apply(all),
+            )
+
+    def _part(self, part: str, *after: pulumi.Resource) -> tuple[str, pulumi.ResourceOptions]:
+        """The name and the options of a component of the gateway."""
+        name, inside = self.child(part, depends_on=list(after))
+        # Stacks until 0.4 have it beside the Gateway.
+        former = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part, parent=pulumi.ROOT_STACK_RESOURCE)])
+        return name, pulumi.ResourceOptions.merge(inside, former)
+
+
+class GatewayRouteArguments(InCluster, model.Route):
+    name: DnsLabel = ""
+    """Name of the HTTPRoute. Default: the component's name."""
+    namespace: DnsLabel
+    """Namespace of the route, and of its servers' InferencePools, which have the servers' names."""
+    gateway: str
+    """Name of the Gateway."""
+    gateway_namespace: str
+    """Namespace of the Gateway."""
+    rules: Sequence[ModelRule] = ()
+    """Which servers share the requests for which models. Default: all servers share all requests."""
+    servers_ready: Input[bool] = True
+    """The route is created or changed once this is known, whatever its value."""
 
 
 class GatewayRoute(Component):
@@ -85,34 +215,26 @@ class GatewayRoute(Component):
     Sources: https://gateway-api.sigs.k8s.io/guides/traffic-splitting/,
     https://gateway-api-inference-extension.sigs.k8s.io/guides/inferencepool-rollout/,
     https://docs.vllm.ai/en/stable/usage/security/
+
+    Example:
+        GatewayRoute(
+            "chat",
+            cluster=cluster,
+            namespace="llm",
+            gateway="models",
+            gateway_namespace="llm",
+            servers=[RoutedServer(server="gemma")],
+        )
     """
 
-    def __init__(
-        self,
-        name: str,
-        args: Route,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        namespace: str,
-        gateway: str,
-        gateway_namespace: str,
-        rules: Sequence[ModelRule] = (),
-        servers_ready: pulumi.Input[bool] = True,
-    ) -> None:
-        """Create the route.
-
-        Args:
-            namespace: Namespace of the route, and of its servers' InferencePools, which have the servers' names.
-            gateway: Name of the Gateway.
-            gateway_namespace: Namespace of the Gateway.
-            rules: Which servers share the requests for which models. Default: all servers share all requests.
-            servers_ready: The route is created or changed once this is known, whatever its value.
-        """
-        super().__init__(name, opts)
-        spec = route_spec(args, gateway, gateway_namespace, rules)
-        late_spec = pulumi.Output.from_input(servers_ready).apply(lambda _: spec)
+    @takes(GatewayRouteArguments)
+    def __init__(self, name: str, args: GatewayRouteArguments) -> None:
+        super().__init__(name, args)
+        route, namespace = args.section(model.Route), args.namespace
+        spec = route_spec(route, args.gateway, args.gateway_namespace, args.rules)
+        late_spec = pulumi.Output.from_input(args.servers_ready).apply(lambda _: spec)
         child = self.main_options(hooks=kueue_hook(f"route {name}"))
-        custom_object(GATEWAY_API, "HTTPRoute", args.name, late_spec, child, namespace=namespace)
+        custom_object(GATEWAY_API, "HTTPRoute", route.name, late_spec, child, namespace=namespace)
         self.register_outputs({})
 
 
@@ -134,7 +256,9 @@ def listener(gateway: Gateway, namespaces: Sequence[str], own_namespace: str) ->
     return spec
 
 
-def route_spec(route: Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()) -> dict[str, Any]:
+def route_spec(
+    route: model.Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()
+) -> dict[str, Any]:
     """Spec of the HTTPRoute."""
     every = ModelRule((), [routed.server for routed in route.servers])
     spec: dict[str, Any] = {

@@ -17,10 +17,14 @@ from gke_ai.catalog.engines.inference_extension import (
     PICKER_PORT,
 )
 from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
+from gke_ai.components.arguments import in_sections, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
+from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.support.peers import api_server, namespaces
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
@@ -60,6 +64,30 @@ PICKER_RULES: "list[k8s.rbac.v1.PolicyRuleArgsDict]" = [
 SCRAPE_INTERVAL = "250ms"
 
 
+class InferencePoolArguments(InCluster):
+    name: DnsLabel = ""
+    """Name of the InferencePool. Default: the component's name."""
+    namespace: WorkloadNamespace | DnsLabel
+    """Namespace of the server, and of all objects here."""
+    app: str
+    """Label `app` of the server's pods."""
+    port: int = 8000
+    """Port of the pods."""
+    health_path: str = "/health"
+    """Path that answers 200 once a pod answers requests."""
+    response_seconds: int = 600
+    """Maximum time of a response, in seconds."""
+    drain_seconds: int = 120
+    """Time in which a terminating pod may finish its responses, in seconds."""
+    proxy_range: str | None = None
+    """IPv4 range of the load balancer's proxies, if known."""
+    isolated: bool = False
+    """NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the picker out to
+    the API server."""
+    guarded: bool = False
+    """The server requires an API key. Keep other clients of the cluster from its pods."""
+
+
 class InferencePool(Component):
     """An InferencePool with the pods of a model server, and the endpoint picker that chooses among them.
 
@@ -81,43 +109,18 @@ class InferencePool(Component):
     https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/inferencepool,
     https://gateway-api-inference-extension.sigs.k8s.io/api-types/inferencepool/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gateway-resources
+
+    Example:
+        InferencePool("gemma-pool", cluster=cluster, namespace=llm, app="gemma")
     """
 
     pool: pulumi.Output[str]
     """Name of the InferencePool. Known once its endpoint picker is ready."""
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        namespace: str,
-        pool: str,
-        app: str,
-        port: int = 8000,
-        health_path: str = "/health",
-        response_seconds: int = 600,
-        drain_seconds: int = 120,
-        proxy_range: str | None = None,
-        isolated: bool = False,
-        guarded: bool = False,
-    ) -> None:
-        """Create the pool and its endpoint picker.
-
-        Args:
-            namespace: Namespace of the server, and of all objects here.
-            pool: Name of the InferencePool.
-            app: Label `app` of the server's pods.
-            port: Port of the pods.
-            health_path: Path that answers 200 once a pod answers requests.
-            response_seconds: Maximum time of a response, in seconds.
-            drain_seconds: Time in which a terminating pod may finish its responses, in seconds.
-            proxy_range: IPv4 range of the load balancer's proxies, if known.
-            isolated: NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the
-                picker out to the API server.
-            guarded: The server requires an API key. Keep other clients of the cluster from its pods.
-        """
-        super().__init__(name, opts)
+    @takes(InferencePoolArguments)
+    def __init__(self, name: str, args: InferencePoolArguments) -> None:
+        super().__init__(name, args)
+        namespace, pool, app, port = in_sections(args.namespace), args.name, args.app, args.port
         picker = picker_name(pool)
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         late = kueue_hook(f"pool {name}")
@@ -157,8 +160,8 @@ class InferencePool(Component):
         target = {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool}
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool]))
         for kind, default in (
-            ("HealthCheckPolicy", health_check(port, health_path)),
-            ("GCPBackendPolicy", backend_policy(response_seconds, drain_seconds)),
+            ("HealthCheckPolicy", health_check(port, args.health_path)),
+            ("GCPBackendPolicy", backend_policy(args.response_seconds, args.drain_seconds)),
         ):
             policy, suffix = {"default": default, "targetRef": target}, f"-{kind.lower()}"
             custom_object(GATEWAY_POLICY_API, kind, pool, policy, after, namespace=namespace, suffix=suffix)
@@ -181,10 +184,10 @@ class InferencePool(Component):
                 },
             },
         )
-        ranges = [proxy_range, *HEALTH_CHECK_RANGES] if proxy_range is not None else []
-        if isolated and ranges:
+        ranges = [args.proxy_range, *HEALTH_CHECK_RANGES] if args.proxy_range is not None else []
+        if args.isolated and ranges:
             self._let_in(namespace, pool, app, port, ranges)
-        if guarded and ranges:
+        if args.guarded and ranges:
             self._guard(namespace, pool, app, port, ranges)
         self.pool = deployment.id.apply(lambda _: pool)
         self.register_outputs({"pool": self.pool})

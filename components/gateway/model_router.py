@@ -7,9 +7,13 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from gke_ai.catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
+from gke_ai.components.arguments import in_sections, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
+from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved.gateway import router_name
 
 # Each of them answers. The load balancer fails requests if none does.
@@ -19,6 +23,13 @@ MESSAGE_TIMEOUT = "1s"
 ROUTER_RULES: "list[k8s.rbac.v1.PolicyRuleArgsDict]" = [
     {"api_groups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
 ]
+
+
+class ModelRouterArguments(InCluster):
+    namespace: WorkloadNamespace | DnsLabel
+    """Namespace of the Gateway, and of all objects here."""
+    gateway: str
+    """Name of the Gateway."""
 
 
 class ModelRouter(Component):
@@ -34,16 +45,15 @@ class ModelRouter(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/configure-body-based-routing,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gke-service-extensions,
     https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/body-based-routing
+
+    Example:
+        ModelRouter("router", cluster=cluster, namespace=llm, gateway="models")
     """
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None, *, namespace: str, gateway: str) -> None:
-        """Create the router.
-
-        Args:
-            namespace: Namespace of the Gateway, and of all objects here.
-            gateway: Name of the Gateway.
-        """
-        super().__init__(name, opts)
+    @takes(ModelRouterArguments)
+    def __init__(self, name: str, args: ModelRouterArguments) -> None:
+        super().__init__(name, args)
+        namespace, gateway = in_sections(args.namespace), args.gateway
         router = router_name(gateway)
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": router, "namespace": namespace}
         access = permissions(namespace, router, ROUTER_RULES, self)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pulumi
 import pulumi.provider
-from pulumi.output import Unknown
-from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition, PropertyDefinition
+from pulumi.errors import InputPropertyErrorDetails as Refusal
+from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition
 from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
-from gke_ai.catalog.machines.tpus import NoSuchSlice
 from gke_ai.components import every_component
+from gke_ai.components.arguments import Refused
 from gke_ai.components.base import Component
-from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.components.plugin.inputs import ComponentInputs, arguments_from, without_nulls
 from gke_ai.components.plugin.schema import Types
 
 NAME = "gke-ai"
@@ -52,7 +51,7 @@ class Package(pulumi.provider.Provider):
             outputs=outputs,
             outputs_mapping=output_names,
             module=component.__module__,
-            description=inspect.getdoc(component),
+            description=(inspect.getdoc(component) or "").partition("\n\nExample:")[0],
         )
 
     def outputs(self) -> dict[str, list[str]]:
@@ -63,39 +62,23 @@ class Package(pulumi.provider.Provider):
         self, name: str, resource_type: str, inputs: pulumi.Inputs, options: pulumi.ResourceOptions | None = None
     ) -> pulumi.provider.ConstructResult:
         component_name = resource_type.rpartition(":")[2]
-        definition, component_inputs = self._definitions[component_name], self._inputs[component_name]
-        for key, value in inputs.items():
-            for path in self._not_plain(value, definition.inputs.get(key), key):
-                raise pulumi.InputPropertyError(
-                    path,
-                    "this is the output of a resource. The component needs the value before Pulumi creates anything. "
-                    "Write the value itself, or read it from the configuration",
-                )
-        section, keywords = component_inputs.arguments(inputs)
-        arguments = [name, options] if section is None else [name, section, options]
+        definition, component_type = self._definitions[component_name], self._inputs[component_name].component
+        create: Any = component_type
         try:
-            component: Any = component_inputs.component(*arguments, **keywords)
-        # Components refuse arguments with these errors. Any other error is a bug of the component.
-        except (pulumi.RunError, ValueError, NoSuchSlice) as error:
-            raise pulumi.InputPropertiesError(str(error), []) from None
+            component = create(name, arguments_from(component_type, name, without_nulls(inputs), options))
+        except Refused as refused:
+            details: list[Refusal] = [
+                {"property_path": problem.path, "reason": f"{problem.cause}. {problem.remedy}"}
+                for problem in refused.problems
+            ]
+            lines = "; ".join(f"{detail['property_path']}: {detail['reason']}" for detail in details)
+            raise pulumi.InputPropertiesError(f"{component_name}: {lines}", details) from None
+        except pulumi.RunError as refused:
+            raise pulumi.InputPropertiesError(str(refused), []) from None
         except Exception as error:  # noqa: BLE001  reported with its traceback
             raise ComponentInitError(error) from None
         outputs = {output: getattr(component, attribute) for output, attribute in definition.outputs_mapping.items()}
         return pulumi.provider.ConstructResult(component.urn, outputs)
-
-    def _not_plain(self, value: Any, definition: PropertyDefinition | None, path: str) -> Iterator[str]:
-        """Paths of outputs in `value` for which the component needs plain values."""
-        if definition is None or not (definition.plain or isinstance(value, dict | list)):
-            return
-        if isinstance(value, pulumi.Output | Unknown):
-            yield path
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                yield from self._not_plain(item, definition.items, f"{path}[{index}]")
-        elif isinstance(value, dict):
-            properties = self._types.properties(definition)
-            for key, item in value.items():
-                yield from self._not_plain(item, properties.get(key, definition.additional_properties), f"{path}.{key}")
 
 
 if __name__ == "__main__":

@@ -5,29 +5,24 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType, TypeDefinition
 from pydantic.alias_generators import to_camel
 
-from gke_ai.components import NamespaceQueue, NodeFlavor
+from gke_ai.components.arguments import Arguments, TakesOutputs
+from gke_ai.manifests.cluster_queue import NodeFlavor
 from gke_ai.settings import model
 from gke_ai.settings.model import Section
 
 # Types that the package calls otherwise than their class, so that programs in other languages need no change.
-TYPE_NAMES: Mapping[type, str] = {
-    model.ExistingDeployment: "ScaledDeployment",
-    NamespaceQueue: "LocalQueue",
-    NodeFlavor: "Flavor",
-}
+TYPE_NAMES: Mapping[type, str] = {model.ExistingDeployment: "ScaledDeployment", NodeFlavor: "Flavor"}
 # Keys that the package requires and their section does not, by component or type. Making one optional would change its
 # type in Go.
 REQUIRED = {
-    "ClusterNetwork": {"name"},
-    "GkeCluster": {"name"},
     "JetStreamAutoscaling": {"deployment"},
     "ModelBucket": {"location"},
     "ServerAutoscaling": {"deployment"},
@@ -73,11 +68,11 @@ class Types:
         return definitions
 
     def _of(self, annotation: Any) -> PropertyDefinition:
-        annotation = without_metadata(annotation)
-        if (plain := type_of_output(annotation)) is not None:
-            definition = self._of(plain)
+        if takes_outputs(annotation):
+            definition = self._of(without_outputs(annotation))
             definition.plain = None
             return definition
+        annotation = without_metadata(annotation)
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Literal:
             return PropertyDefinition(type=SIMPLE_TYPES[type(arguments[0])], plain=True)
@@ -113,12 +108,20 @@ class Types:
 
 
 def fields_of(cls: type) -> dict[str, Input]:
+    """The fields of a section or of a dataclass that have a plain form, by name in Python."""
+    plain = {
+        name: replace(field, annotation=in_package(field.annotation)) for name, field in stated_fields(cls).items()
+    }
+    return {name: field for name, field in plain.items() if field.annotation is not None}
+
+
+def stated_fields(cls: type) -> dict[str, Input]:
     """The fields of a section or of a dataclass, by name in Python."""
     if is_section(cls):
         constants, texts = tags(cls), model.descriptions(cls)
         return {
             name: Input(
-                field.annotation,
+                Annotated[field.annotation, *marks] if (marks := outputs_among(field.metadata)) else field.annotation,
                 field.is_required() and to_camel(name) not in constants,
                 with_choices(texts[name], field.annotation),
             )
@@ -185,7 +188,47 @@ def without_metadata(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def type_of_output(annotation: Any) -> Any:
-    """The type in `pulumi.Input[type]`, a union with an awaitable. None for other types."""
-    awaitables = [part for part in get_args(annotation) if get_origin(part) is Awaitable]
-    return get_args(awaitables[0])[0] if awaitables else None
+def outputs_among(metadata: Sequence[Any]) -> list[TakesOutputs]:
+    """The marks of a type that accepts outputs."""
+    return [item for item in metadata if isinstance(item, TakesOutputs)]
+
+
+def takes_outputs(annotation: Any) -> bool:
+    """Whether a type, or a choice of it, accepts the output of a resource."""
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return bool(outputs_among(metadata)) or takes_outputs(inner)
+    return get_origin(annotation) in (Union, UnionType) and any(map(takes_outputs, get_args(annotation)))
+
+
+def without_outputs(annotation: Any) -> Any:
+    """The type of the values that are no outputs."""
+    if get_origin(annotation) is Annotated:
+        return without_outputs(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(map(without_outputs, get_args(annotation)))]  # noqa: UP007  built at run time
+    return annotation
+
+
+def in_package(annotation: Any) -> Any:
+    """The type without components and what else only a program in Python has. None if nothing is left."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner, *metadata = arguments
+        plain = in_package(inner)
+        marks = outputs_among(metadata)
+        return plain if plain is None or not marks else Annotated[plain, *marks]
+    if origin in (Union, UnionType):
+        choices = [choice for choice in map(in_package, arguments) if choice not in (None, NoneType)]
+        none = [NoneType] if NoneType in arguments else []
+        return Union[(*choices, *none)] if choices else None
+    if origin in (list, Sequence):
+        inner = in_package(arguments[0])
+        return None if inner is None else origin[inner]
+    if origin in (dict, Mapping):
+        key, value = map(in_package, arguments)
+        return None if key is None or value is None else origin[key, value]
+    if origin is Literal or annotation in SIMPLE_TYPES or annotation is NoneType or annotation in TYPE_NAMES:
+        return annotation
+    plain = dataclasses.is_dataclass(annotation) or (is_section(annotation) and not issubclass(annotation, Arguments))
+    return annotation if plain and isinstance(annotation, type) else None

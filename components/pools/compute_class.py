@@ -8,10 +8,23 @@ from gke_ai.catalog.fabric.rdma import PROFILE
 from gke_ai.catalog.machines.capacity import reserved_part
 from gke_ai.catalog.machines.types import machine
 from gke_ai.catalog.versions import COMPUTE_CLASS_API
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.cluster import GkeCluster
+from gke_ai.components.cluster.connection import AnyCluster, InCluster
+from gke_ai.components.support.alone import check_alone
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings import model
 from gke_ai.settings.model import ClassFlexStart, Priority
+from gke_ai.settings.model.base import DnsLabel
+
+
+class ComputeClassArguments(InCluster, model.ComputeClass):
+    name: DnsLabel = ""
+    """Name of the class. Default: the component's name."""
+    node_service_account: Input[str] | None = None
+    """E-mail address of the service account of the nodes in the pools that GKE creates. Default: that of the nodes of
+    a `GkeCluster`, else GKE's choice."""
 
 
 class ComputeClass(Component):
@@ -29,40 +42,52 @@ class ComputeClass(Component):
     Sources: https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
     https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
+
+    Example:
+        ComputeClass(
+            "cheap-l4",
+            cluster=cluster,
+            priorities=[
+                Priority(machine_type="g2-standard-24", capacity=Spot(mode="spot")),
+                Priority(machine_type="g2-standard-24"),
+            ],
+        )
     """
 
     class_name: pulumi.Output[str]
     """Name of the class."""
 
-    def __init__(
-        self,
-        name: str,
-        args: model.ComputeClass,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        node_service_account: str | None = None,
-    ) -> None:
-        """Create the class.
-
-        Args:
-            node_service_account: E-mail address of the service account of the nodes in the pools that GKE creates.
-                Default: the cluster's choice.
-        """
-        super().__init__(name, opts)
-        account = node_service_account if args.auto_create_pools else None
+    @takes(ComputeClassArguments)
+    def __init__(self, name: str, args: ComputeClassArguments) -> None:
+        super().__init__(name, args)
+        section = self.section = args.section(model.ComputeClass)
+        self.cluster = args.place()
+        if not args.is_checked:
+            check_alone(f"ComputeClass {name}", section, self.cluster.section if self.cluster else None)
+        account = (args.node_service_account or account_of(self.cluster)) if section.auto_create_pools else None
         nodes: dict[str, Any] = {"serviceAccount": account} if account else {}
-        nodes |= {"dra": {"networking": {"enabled": True}}} if args.rdma_zone else {}
+        nodes |= {"dra": {"networking": {"enabled": True}}} if section.rdma_zone else {}
         spec = {
-            "priorities": [{**choice(priority), **network(args.rdma_zone)} for priority in args.priorities],
-            "nodePoolAutoCreation": {"enabled": args.auto_create_pools},
-            "whenUnsatisfiable": args.when_unsatisfiable,
+            "priorities": [{**choice(priority), **network(section.rdma_zone)} for priority in section.priorities],
+            "nodePoolAutoCreation": {"enabled": section.auto_create_pools},
+            "whenUnsatisfiable": section.when_unsatisfiable,
             **({"nodePoolConfig": nodes} if nodes else {}),
         }
         # A new cluster may not serve the kind yet.
         child = self.main_options(hooks=kueue_hook(f"compute class {name}"))
-        resource = custom_object(COMPUTE_CLASS_API, "ComputeClass", args.name, spec, child)
-        self.class_name = resource.id.apply(lambda _: args.name)
+        resource = custom_object(COMPUTE_CLASS_API, "ComputeClass", section.name, spec, child)
+        self.class_name = resource.id.apply(lambda _: section.name)
         self.register_outputs({"className": self.class_name})
+
+    @property
+    def called(self) -> str:
+        return self.section.name
+
+
+def account_of(cluster: AnyCluster | None) -> pulumi.Input[str] | None:
+    """The service account of a cluster's nodes, if it is known. That of Autopilot's nodes is the cluster's to set."""
+    known = isinstance(cluster, GkeCluster) and not cluster.section.is_autopilot
+    return cluster.node_service_account if known and isinstance(cluster, GkeCluster) else None
 
 
 def choice(priority: Priority) -> dict[str, Any]:

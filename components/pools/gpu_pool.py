@@ -13,14 +13,26 @@ from gke_ai.catalog.machines.metal import HUGE_PAGES
 from gke_ai.catalog.machines.types import is_bare_metal, machine
 from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.shape import GPU_TAINT
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.cluster.cluster import NODE_SCOPES
 from gke_ai.components.pools.draining import drain_old_pool
-from gke_ai.components.pools.node_pool import NodePoolComponent, Place, capacity
+from gke_ai.components.pools.gpudirect import GpuDirectNetworks
+from gke_ai.components.pools.node_pool import NodePoolArguments, NodePoolComponent, Place, capacity
 from gke_ai.settings.model import GpuPool
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
+
+
+class GpuNodePoolArguments(NodePoolArguments, GpuPool):
+    secondary_boot_disk: Input[str] | None = None  # type: ignore[assignment]
+    kubeconfig: Input[str] | None = None
+    """With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default: that of `cluster`;
+    beside a name of a cluster, GKE drains the pool and ignores disruption budgets."""
+    networks: GpuDirectNetworks | Sequence[str] = ()
+    """VPC networks of the nodes' further NICs, each with a subnetwork of its name: a `GpuDirectNetworks`, or the names.
+    Default: none."""
 
 
 class GpuNodePool(NodePoolComponent):
@@ -45,97 +57,85 @@ class GpuNodePool(NodePoolComponent):
 
     The nodes of A4X and A4X Max form one NVLink domain, in which a workload policy of the pool places them.
 
-    Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
-    `gke_ai.settings.rules`, settings that the machine, the zone or the mode doesn't allow.
+    Refused: settings that the machine, the zone or the mode doesn't allow.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest,
     https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations,
     https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement
+
+    Example:
+        GpuNodePool(
+            "spot",
+            cluster=cluster,
+            machine_type="g2-standard-24",
+            capacity=Spot(mode="spot"),
+            autoscaling=Autoscaling(max_nodes=4),
+        )
     """
 
     pool_name: pulumi.Output[str]
     """Name in Google Cloud."""
 
-    def __init__(
-        self,
-        name: str,
-        args: GpuPool,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        cluster: pulumi.Input[str],
-        location: str,
-        cluster_zones: pulumi.Input[list[str]] | None = None,
-        node_service_account: str | None = None,
-        private_nodes: bool = False,
-        kubeconfig: pulumi.Input[str] | None = None,
-        networks: Sequence[str] = (),
-    ) -> None:
-        """Create the pool.
-
-        Args:
-            project: Id of the Google Cloud project.
-            cluster: Name of the Standard cluster.
-            location: Region or zone of the cluster.
-            cluster_zones: Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones
-                that you remove.
-            node_service_account: E-mail address of the service account of the nodes. Default: Compute Engine's default
-                account.
-            private_nodes: Create nodes without external IP addresses.
-            kubeconfig: With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default:
-                GKE drains it and ignores disruption budgets.
-            networks: VPC networks of the nodes' further NICs, each with a subnetwork of its name: those of a
-                `GpuDirectNetworks`. Default: none.
-        """
-        super().__init__(name, opts)
-        place = Place(project, cluster, location, cluster_zones, node_service_account, private_nodes)
-        zones = place.zones_of(args) if args.in_one_zone else pulumi.Output.from_input([""])
-        domain = self.nvlink_domain(args, project, location, cluster) if has_domain(args.machine_type) else None
+    @takes(GpuNodePoolArguments)
+    def __init__(self, name: str, args: GpuNodePoolArguments) -> None:
+        spec, place = args.section(GpuPool), args.place(f"GpuNodePool {name}")
+        super().__init__(name, args, spec)
+        zones = place.zones_of(spec) if spec.in_one_zone else pulumi.Output.from_input([""])
+        domain = self.nvlink_domain(spec, place) if has_domain(spec.machine_type) else None
+        known = pulumi.Output.all(zones, place.node_service_account)
         node_pool = self.create_pool(
-            args,
-            opts,
+            spec,
             place,
-            name=zones.apply(lambda names: f"{args.name}-{digits(args, place, names[0])}")
-            if args.create_before_delete
+            name=known.apply(
+                lambda known: f"{spec.name}-{digits(spec, place._replace(node_service_account=known[1]), known[0][0])}"
+            )
+            if spec.create_before_delete
             else None,
             accelerators={
-                "guest_accelerators": guest_accelerators(args),
+                "guest_accelerators": guest_accelerators(spec),
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [{"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]}],
-                **local_ssds(args),
-                **secondary_boot_disk(args),
-                **huge_pages(args),
+                **local_ssds(spec),
+                **secondary_boot_disk(spec),
+                **huge_pages(spec),
             },
-            placement=domain or ({"type": "COMPACT"} if args.compact_placement else None),
-            network_profile=PROFILE if args.fabric.nics else None,
-            networks=networks,
+            placement=domain or ({"type": "COMPACT"} if spec.compact_placement else None),
+            network_profile=PROFILE if spec.fabric.nics else None,
+            networks=networks_of(spec, args.networks),
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
-        if args.create_before_delete:
-            drain_old_pool(args.name, node_pool, kubeconfig)
+        if spec.create_before_delete:
+            drained_in = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
+            drain_old_pool(spec.name, node_pool, drained_in)
 
-    def nvlink_domain(
-        self, spec: GpuPool, project: str, location: str, cluster: pulumi.Input[str]
-    ) -> gcp.container.NodePoolPlacementPolicyArgsDict:
+    def nvlink_domain(self, spec: GpuPool, place: Place) -> gcp.container.NodePoolPlacementPolicyArgsDict:
         """The placement of nodes in one NVLink domain, with its workload policy.
 
         A policy belongs to a region, so a hash of the cluster ends its name.
         """
-        name = pulumi.Output.from_input(cluster).apply(
-            lambda cluster: f"{spec.name}-{hashlib.sha256(f'{location}/{cluster}'.encode()).hexdigest()[:6]}"
+        name = pulumi.Output.from_input(place.cluster).apply(
+            lambda cluster: f"{spec.name}-{hashlib.sha256(f'{place.location}/{cluster}'.encode()).hexdigest()[:6]}"
         )
         policy = gcp.compute.ResourcePolicy(
             # The provider would rename the policy in place.
             *self.child(spec.name, replace_on_changes=["name"]),
             name=name,
-            project=project,
-            region=region_of(location),
+            project=place.project,
+            region=region_of(place.location),
             workload_policy={"type": POLICY_TYPE, "accelerator_topology": TOPOLOGY},
         )
         # As for TPUs, an empty type is not sent.
         return {"type": "", "policy_name": policy.name}
+
+
+def networks_of(spec: GpuPool, networks: GpuDirectNetworks | Sequence[str]) -> Sequence[str]:
+    """The networks of the nodes' further NICs: as many of shared ones as the machine uses."""
+    if not isinstance(networks, GpuDirectNetworks):
+        return networks
+    technology = spec.fabric.technology
+    return networks.networks[: technology.networks] if technology else []
 
 
 def digits(spec: GpuPool, place: Place, zone: str) -> str:

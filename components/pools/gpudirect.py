@@ -8,7 +8,9 @@ import pulumi_gcp as gcp
 
 from gke_ai.catalog.fabric import gpudirect
 from gke_ai.catalog.kueue.namespaces import GPUDIRECT
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.base import Component, custom_object, named
+from gke_ai.components.cluster.connection import InCluster, project_in, region_in
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 from gke_ai.components.support.retry import kueue_hook
 
@@ -29,6 +31,15 @@ chmod a+rw /dev/aperture_devices/*/resource*
 """
 
 
+class GpuDirectNetworksArguments(InCluster):
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the cluster."""
+    region: str | None = None
+    """Region of the cluster. Default: that of a `GkeCluster`."""
+    technologies: Sequence[str]
+    """`tcpx`, `tcpxo` or both."""
+
+
 class GpuDirectNetworks(Component):
     """The networks between nodes of A3 High (GPUDirect-TCPX) or A3 Mega (GPUDirect-TCPXO), for all pools of a cluster.
 
@@ -40,30 +51,30 @@ class GpuDirectNetworks(Component):
     Refused: by GKE, a cluster without multi-networking and Dataplane V2. It gets Dataplane V2 only at its creation.
 
     Sources: those of `gke_ai.catalog.fabric.gpudirect`.
+
+    Example:
+        networks = GpuDirectNetworks("gpudirect", cluster=cluster, technologies=["tcpxo"])
+        GpuNodePool(
+            "mega",
+            cluster=cluster,
+            machine_type="a3-megagpu-8g",
+            zones=["us-central1-a"],
+            nodes_per_zone=2,
+            capacity=Spot(mode="spot"),
+            gpu_direct=True,
+            networks=networks,
+        )
     """
 
     namespace: pulumi.Output[str]
     """Namespace of the installers."""
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        region: str,
-        technologies: Sequence[str],
-    ) -> None:
-        """Create the networks.
-
-        Args:
-            name: Name of the component, and prefix of the networks' names.
-            project: Id of the Google Cloud project.
-            region: Region of the cluster.
-            technologies: `tcpx`, `tcpxo` or both.
-        """
-        super().__init__(name, opts)
-        used = [technology for technology in gpudirect.NAMED.values() if technology.name in technologies]
+    @takes(GpuDirectNetworksArguments)
+    def __init__(self, name: str, args: GpuDirectNetworksArguments) -> None:
+        super().__init__(name, args)
+        title = f"GpuDirectNetworks {name}"
+        project, region = project_in(args.project, args.place(), title), region_in(args.region, args.place(), title)
+        used = [technology for technology in gpudirect.NAMED.values() if technology.name in args.technologies]
         count = max(technology.networks for technology in used)
         self.networks = [f"{name}-{number}" for number in range(1, count + 1)]
         for number, network in enumerate(self.networks, 1):
@@ -77,7 +88,7 @@ class GpuDirectNetworks(Component):
         self.namespace = space.metadata.name
         self.register_outputs({"namespace": self.namespace})
 
-    def _create_network(self, name: str, number: int, project: str, region: str) -> None:
+    def _create_network(self, name: str, number: int, project: pulumi.Input[str], region: str) -> None:
         """A VPC with its objects in the cluster."""
         # Names are taken until their resources are deleted.
         opts = pulumi.ResourceOptions(parent=self, delete_before_replace=True)

@@ -1,6 +1,6 @@
 """What every node pool is: size, zones, nodes, capacity mode and upgrades."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -11,19 +11,23 @@ from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.zones import node_zones
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT
+from gke_ai.components.arguments import Arguments, Input, Refused, project_of
 from gke_ai.components.base import Component
-from gke_ai.components.cluster.cluster import NODE_SCOPES
+from gke_ai.components.cluster.cluster import NODE_SCOPES, GkeCluster
+from gke_ai.components.support.alone import check_alone
 from gke_ai.settings.model import FlexStart, Pool, QueuedFlexStart, Reservation, Spot
+from gke_ai.settings.model.base import GkeName
+from gke_ai.settings.problems import Problem
 
 
 class Place(NamedTuple):
-    """Where a pool belongs. The arguments of every pool's component, which describes them."""
+    """Where a pool belongs: what the cluster decides for it."""
 
-    project: str
+    project: pulumi.Input[str]
     cluster: pulumi.Input[str]
     location: str
     cluster_zones: pulumi.Input[list[str]] | None
-    node_service_account: str | None
+    node_service_account: pulumi.Input[str] | None
     private_nodes: bool
 
     def zones_of(self, spec: Pool) -> pulumi.Output[list[str]]:
@@ -31,15 +35,82 @@ class Place(NamedTuple):
         return pulumi.Output.from_input(spec.zones or self.cluster_zones or list(node_zones(self.location)))
 
 
+class NodePoolArguments(Arguments):
+    """The arguments of every node pool."""
+
+    name: GkeName = ""
+    """Name of the pool. Default: the component's name."""
+    labels: Mapping[str, Input[str]] = {}
+    cluster: GkeCluster | Input[str]
+    """Standard cluster of the pool, or its name. A `GkeCluster` decides the arguments below that are omitted."""
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the cluster."""
+    location: str | None = None
+    """Region or zone of the cluster. Required beside its name."""
+    cluster_zones: Input[list[str]] | None = None
+    """Zones of the cluster, for a pool without `zones`. Beside its name, the default is GKE's choice, which keeps zones
+    that you remove."""
+    node_service_account: Input[str] | None = None
+    """E-mail address of the service account of the nodes. Default: that of the cluster's nodes, else Compute Engine's
+    default account."""
+    private_nodes: bool | None = None
+    """Create nodes without external IP addresses. Default: as the cluster does."""
+
+    def components(self) -> list[pulumi.Resource]:
+        # What the pool needs of a cluster, and not its system pool, which takes minutes.
+        cluster, others = self.cluster, [other for other in super().components() if other is not self.cluster]
+        grants = [cluster.node_account, cluster.network_grant] if isinstance(cluster, GkeCluster) else []
+        return [*others, *(grant for grant in grants if grant)]
+
+    def place(self, component: str) -> Place:
+        """Where the pool belongs. Raises Refused if the arguments do not say it."""
+        account, zones, private = self.node_service_account, self.cluster_zones, self.private_nodes
+        if isinstance(cluster := self.cluster, GkeCluster):
+            section = cluster.section
+            return Place(
+                self.project or cluster.project,
+                cluster.cluster_name,
+                self.location or section.location,
+                zones or section.system_pool.zones or cluster.node_zones,
+                account or cluster.node_service_account,
+                section.private_nodes if private is None else private,
+            )
+        if self.location is None:
+            cause = "is missing, and the name of a cluster does not say where it is"
+            raise Refused(component, Problem("location", cause, "Pass it, or pass a GkeCluster as the cluster"))
+        return Place(project_of(self.project, component), cluster, self.location, zones, account, bool(private))
+
+
 class NodePoolComponent(Component):
     """What the components of node pools share: size, zones, nodes, capacity mode and upgrades."""
 
     pool_name: pulumi.Output[str]
 
+    def __init__(self, name: str, args: NodePoolArguments, section: Pool) -> None:
+        super().__init__(name, args)
+        # No annotations of the class, which would make them outputs.
+        self.section: Pool = section
+        self.cluster: GkeCluster | None = args.cluster if isinstance(args.cluster, GkeCluster) else None
+        # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its dependencies,
+        # such as an account that the stack no longer has.
+        self._after = args.options(name).depends_on
+        title, known = f"{type(self).__name__} {name}", self.cluster.section if self.cluster else None
+        if known is not None and known.is_autopilot:
+            cause = (
+                f"{known.name} is an Autopilot cluster, in which Google creates the nodes. GKE would refuse the pool"
+            )
+            remedy = "Pass a standard cluster, or let workloads name their accelerator"
+            raise Refused(title, Problem("cluster", cause, remedy))
+        if not args.is_checked:
+            check_alone(title, section, known)
+
+    @property
+    def called(self) -> str:
+        return self.section.name
+
     def create_pool(
         self,
         spec: Pool,
-        opts: pulumi.ResourceOptions | None,
         place: Place,
         *,
         name: pulumi.Input[str] | None = None,
@@ -70,9 +141,7 @@ class NodePoolComponent(Component):
         node_pool = gcp.container.NodePool(
             *self.main_child(
                 spec.name,
-                # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
-                # dependencies, such as an account that the stack no longer has.
-                depends_on=opts.depends_on if opts else None,
+                depends_on=self._after,
                 protect=spec.protect or None,
                 # The name is taken until the pool is deleted. Undecided, the provider creates first only under another.
                 delete_before_replace=None if spec.drains_old_nodes else True,

@@ -10,7 +10,9 @@ from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.machines import metal
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.shape import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
+from gke_ai.components.arguments import takes
 from gke_ai.components.base import Component
+from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 
 # GKE's own driver gives pods their GPUs, so this one gives them only channels. By default, its controller runs on nodes
@@ -30,6 +32,11 @@ VALUES: dict[str, Any] = {
 }
 
 
+class NvlinkDriverArguments(InCluster):
+    bare_metal: bool = False
+    """Also install the agent that sets up the NICs of bare-metal nodes."""
+
+
 class NvlinkDriver(Component):
     """NVIDIA's driver for channels of NVLink between nodes of A4X or A4X Max, from its Helm chart.
 
@@ -41,18 +48,17 @@ class NvlinkDriver(Component):
     Refused: by Helm, a cluster in which somebody else installed the release.
 
     Sources: those of `gke_ai.catalog.fabric.nvlink` and `gke_ai.catalog.machines.metal`.
+
+    Example:
+        NvlinkDriver("nvlink", cluster=cluster)
     """
 
     namespace: pulumi.Output[str]
     """Namespace of the driver."""
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None, *, bare_metal: bool = False) -> None:
-        """Install the driver.
-
-        Args:
-            bare_metal: Also install the agent that sets up the NICs of bare-metal nodes.
-        """
-        super().__init__(name, opts)
+    @takes(NvlinkDriverArguments)
+    def __init__(self, name: str, args: NvlinkDriverArguments) -> None:
+        super().__init__(name, args)
         space, quota = critical_namespace(NVIDIA_DRIVER, self)
         k8s.helm.v3.Release(
             *self.main_child(CHART, depends_on=[quota]),
@@ -64,7 +70,7 @@ class NvlinkDriver(Component):
             skip_await=True,  # nodes of A4X may come much later
             values=VALUES,
         )
-        if bare_metal:
+        if args.bare_metal:
             agent(pulumi.ResourceOptions(parent=self, depends_on=[quota]))
         self.namespace = space.metadata.name
         self.register_outputs({"namespace": self.namespace})

@@ -3,8 +3,16 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.components.pools.node_pool import NodePoolComponent, Place, whole_pool
+from gke_ai.components.arguments import Input, Refused, takes
+from gke_ai.components.pools.node_pool import NodePoolArguments, NodePoolComponent, whole_pool
 from gke_ai.settings.model import FlexStart, TpuPool
+from gke_ai.settings.problems import Problem
+
+
+class TpuPoolArguments(NodePoolArguments, TpuPool):
+    """The arguments of both."""
+
+    workload_policy: Input[str] | None = None  # type: ignore[assignment]
 
 
 class TpuPoolComponent(NodePoolComponent):
@@ -13,37 +21,12 @@ class TpuPoolComponent(NodePoolComponent):
     # Whether its pools start from zero, and only the autoscaler sizes them.
     elastic = False
 
-    def __init__(
-        self,
-        name: str,
-        args: TpuPool,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        project: str,
-        cluster: pulumi.Input[str],
-        location: str,
-        cluster_zones: pulumi.Input[list[str]] | None = None,
-        node_service_account: str | None = None,
-        private_nodes: bool = False,
-    ) -> None:
-        """Create the pool.
-
-        Args:
-            project: Id of the Google Cloud project.
-            cluster: Name of the Standard cluster.
-            location: Region or zone of the cluster.
-            cluster_zones: Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones
-                that you remove.
-            node_service_account: E-mail address of the service account of the nodes. Default: Compute Engine's default
-                account.
-            private_nodes: Create nodes without external IP addresses.
-        """
-        super().__init__(name, opts)
-        spec = self.checked(name, args)
-        place = Place(project, cluster, location, cluster_zones, node_service_account, private_nodes)
+    def __init__(self, name: str, args: TpuPoolArguments) -> None:
+        spec = self.checked(name, args.section(TpuPool))
+        place = args.place(f"{type(self).__name__} {name}")
+        super().__init__(name, args, spec)
         self.create_pool(
             spec,
-            opts,
             place,
             # No taint: GKE adds google.com/tpu to every TPU node.
             autoscaling=autoscaling(spec, place.zones_of(spec)),
@@ -56,11 +39,12 @@ class TpuPoolComponent(NodePoolComponent):
 
     @classmethod
     def checked(cls, name: str, pool: TpuPool) -> TpuPool:
-        """The section, if the component has its capacity mode. Raises ValueError otherwise."""
+        """The section, if the component has its capacity mode. Raises Refused otherwise."""
         if pool.elastic == cls.elastic:
             return pool
         other = FlexStartTpuPool if pool.elastic else TpuNodePool
-        raise ValueError(f"{name}: a {cls.__name__} has no {pool.capacity.mode} capacity. Use a {other.__name__}")
+        cause = f"a {cls.__name__} has no capacity of mode {pool.capacity.mode}"
+        raise Refused(f"{cls.__name__} {name}", Problem("capacity", cause, f"Use a {other.__name__}"))
 
 
 class TpuNodePool(TpuPoolComponent):
@@ -69,14 +53,20 @@ class TpuNodePool(TpuPoolComponent):
     Version and topology determine the machine. Nodes are either independent single-host slices, in any number, or
     together one multi-host slice, whose nodes are created and deleted as a unit. The size is fixed or autoscaled.
 
-    Refused: LookupError (`gke_ai.catalog.machines.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
-    flex-start, which needs a `FlexStartTpuPool`; by the API, and earlier by `gke_ai.settings.rules`, a size that
-    differs from the slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
+    Refused: a slice that GKE doesn't have; flex-start, which needs a `FlexStartTpuPool`; a size that differs from the
+    slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+
+    Example:
+        TpuNodePool("serving", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=2)
     """
+
+    @takes(TpuPoolArguments)
+    def __init__(self, name: str, args: TpuPoolArguments) -> None:
+        super().__init__(name, args)
 
 
 class FlexStartTpuPool(TpuPoolComponent):
@@ -86,16 +76,23 @@ class FlexStartTpuPool(TpuPoolComponent):
     (for a multi-host pool exactly the slice), and a limit on the lifetime of nodes. Auto-repair is off by default,
     because a repair ends the run of the whole slice and returns the capacity.
 
-    Refused: LookupError (`gke_ai.catalog.machines.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
-    another capacity mode, which needs a `TpuNodePool`; by the API, and earlier by `gke_ai.settings.rules`, a fixed size
-    or a minimum, a maximum other than the slice's size, a zone or a version without flex-start.
+    Refused: a slice that GKE doesn't have; another capacity mode, which needs a `TpuNodePool`; a fixed size or a
+    minimum, a maximum other than the slice's size, a zone or a version without flex-start.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+
+    Example:
+        tpus = GkeCluster("tpus", location="us-east5", mode="standard")
+        FlexStartTpuPool("slice", cluster=tpus, version="v6e", topology="4x4", zones=["us-east5-b"])
     """
 
     elastic = True
+
+    @takes(TpuPoolArguments)
+    def __init__(self, name: str, args: TpuPoolArguments) -> None:
+        super().__init__(name, args)
 
     @classmethod
     def checked(cls, name: str, pool: TpuPool) -> TpuPool:

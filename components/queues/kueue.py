@@ -1,24 +1,32 @@
 """Kueue with its controllers of runs, and with resource flavors, cluster queues and priority classes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import pulumi
 import pulumi_kubernetes as k8s
+from pydantic import Field
 
 from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
+from gke_ai.components.arguments import Arguments, Input, takes
 from gke_ai.components.base import Component, custom_object, custom_resource
+from gke_ai.components.cluster.connection import AnyCluster, InCluster
+from gke_ai.components.pools.node_pool import NodePoolComponent
 from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
+from gke_ai.components.support.alone import check_alone, stack_of
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from gke_ai.settings.model import ClusterQueue, FlavorQuota, PriorityClass
+from gke_ai.settings import model
+from gke_ai.settings.model import Flavor, FlavorQuota, PriorityClass, Queues
+from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.resolved import Queue, ResolvedStack
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -34,6 +42,74 @@ AGGREGATED_ROLES = ("batch-admin", "batch-user")
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 QUEUED_PROVISIONING = "queued-provisioning.gke.io"
 PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
+
+
+class ClusterQueueArguments(Arguments, model.ClusterQueue):
+    name: DnsLabel = ""
+    """Name of the cluster queue."""
+    pools: Sequence[NodePoolComponent]
+    """Node pools whose allocatable capacity, at their maximum size, is the quota, in order of preference."""
+    flavors: list[FlavorQuota] = Field(default=[])
+    """Quota for pools in amounts, or with limits of what it borrows and lends, by the name of the pool. Default: all
+    that each pool has."""
+
+
+class ClusterQueue:
+    """A cluster queue of a `KueueStack` over node pools."""
+
+    @takes(ClusterQueueArguments)
+    def __init__(self, name: str, args: ClusterQueueArguments) -> None:  # noqa: ARG002  the section has it
+        self.pools = args.pools
+        stated = {quota.flavor: quota for quota in args.flavors}
+        derived = [stated.pop(pool.called, FlavorQuota(flavor=pool.called, quota="derive")) for pool in args.pools]
+        section = args.section(model.ClusterQueue)
+        self.section = section.model_copy(update={"flavors": [*derived, *stated.values()]})
+
+
+class KueueStackArguments(InCluster):
+    queues: Sequence[ClusterQueue] = ()
+    """Cluster queues over node pools, each of which becomes a flavor."""
+    priorities: Mapping[str, int] = {}
+    """Kubernetes PriorityClasses with their values. Pods of a higher one go first."""
+    namespaces: Sequence[str] = ()
+    """Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's label. Default: all
+    namespaces except those of the system."""
+    flavors: Sequence[NodeFlavor] = ()
+    """Types of nodes with quota of their own, beside those of `queues`."""
+    cluster_queues: Sequence[model.ClusterQueue] = ()
+    """Cluster queues with quota in amounts, and how they share it."""
+    priority_classes: Sequence[PriorityClass] = ()
+    """Kubernetes PriorityClasses with further keys."""
+    install: bool = True
+    """Install Kueue. If false, the cluster has one of somebody else, of which nothing changes."""
+    jobset: bool = False
+    """Also install JobSet."""
+    trainer: str | None = None
+    """Kubeflow Trainer, for TrainJobs: `install`, which needs JobSet, or `existing`. Default: none."""
+    ray: str | None = None
+    """KubeRay, for RayJobs and RayClusters: `install`, `existing`, or `addon` of GKE. Default: none."""
+    kueue_version: str | None = None
+    """Version of Kueue's chart. Default: the pinned version."""
+    jobset_version: str | None = None
+    """Version of JobSet's chart. Default: the pinned version."""
+    frameworks: Sequence[str] = ()
+    """Further kinds that Kueue queues, by the names of its integrations, such as `kubeflow.org/mpijob` or
+    `leaderworkerset.x-k8s.io/leaderworkerset`. Their controllers must exist."""
+    configuration: Mapping[str, Any] = {}
+    """Further keys of the configuration of Kueue's manager. They go before those of the component."""
+    values: Mapping[str, Any] = {}
+    """Further values of Kueue's chart. They go before those of the component."""
+    manager_replicas: int = 1
+    """Number of pods of Kueue's manager."""
+    pods_ready_timeout_seconds: int = 0
+    """Seconds after admission within which all pods of a workload must be ready. 0 means no limit."""
+    quota_metrics: bool = False
+    """Let Kueue report metrics of quotas and their use."""
+    reclaim_ended_pods: bool = True
+    """Let Kueue free the quota of pods that succeed before their run ends. Set it to false where teams are limited by
+    quotas: a JobSet that restarts creates such pods again, beyond its quota."""
+    kubeconfig: Input[str] | None = None
+    """Cluster in which an update waits for the rollout of the manager. Default: `cluster`, else no wait."""
 
 
 class KueueStack(Component):
@@ -73,54 +149,27 @@ class KueueStack(Component):
     https://www.kubeflow.org/docs/components/trainer/operator-guides/installation/,
     https://docs.ray.io/en/latest/cluster/kubernetes/getting-started/kuberay-operator-installation.html,
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/setup.go (WaitForAPI)
+
+    Example:
+        KueueStack("queue", cluster=cluster, queues=[ClusterQueue("all", pools=[l4])], priorities={"low": 1, "high": 2})
     """
 
     version: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        namespaces: Sequence[str],
-        flavors: Sequence[NodeFlavor] = (),
-        cluster_queues: Sequence[ClusterQueue] = (),
-        priority_classes: Sequence[PriorityClass] = (),
-        install: bool = True,
-        jobset: bool = False,
-        trainer: str | None = None,
-        ray: str | None = None,
-        kueue_version: str | None = None,
-        jobset_version: str | None = None,
-        manager_replicas: int = 1,
-        pods_ready_timeout_seconds: int = 0,
-        quota_metrics: bool = False,
-        reclaim_ended_pods: bool = True,
-        kubeconfig: pulumi.Input[str] | None = None,
-    ) -> None:
-        """Install Kueue with its queues.
-
-        Args:
-            namespaces: Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's
-                label. An empty list means all namespaces except those of the system.
-            flavors: Types of nodes with quota of their own.
-            cluster_queues: Quotas, and how cluster queues share them.
-            priority_classes: Kubernetes PriorityClasses.
-            install: Install Kueue. If false, the cluster has one of somebody else, of which nothing changes.
-            jobset: Also install JobSet.
-            trainer: Kubeflow Trainer, for TrainJobs: `install`, which needs JobSet, or `existing`. Default: none.
-            ray: KubeRay, for RayJobs and RayClusters: `install`, `existing`, or `addon` of GKE. Default: none.
-            kueue_version: Version of Kueue's chart. Default: the pinned version.
-            jobset_version: Version of JobSet's chart. Default: the pinned version.
-            manager_replicas: Number of pods of Kueue's manager.
-            pods_ready_timeout_seconds: Seconds after admission within which all pods of a workload must be ready. 0
-                means no limit.
-            quota_metrics: Let Kueue report metrics of quotas and their use.
-            reclaim_ended_pods: Let Kueue free the quota of pods that succeed before their run ends. Set it to false
-                where teams are limited by quotas: a JobSet that restarts creates such pods again, beyond its quota.
-            kubeconfig: Cluster in which an update waits for the rollout of the manager. Default: no wait.
-        """
-        super().__init__(name, opts)
+    @takes(KueueStackArguments)
+    def __init__(self, name: str, args: KueueStackArguments) -> None:
+        super().__init__(name, args)
+        self.cluster = args.place()
+        # Of a Kueue of somebody else, nobody here knows.
+        self.has_jobset = args.jobset or not args.install
+        kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
+        resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
+        flavors = [*args.flavors, *node_flavors(resolved)]
+        cluster_queues = [*args.cluster_queues, *queues_with_quotas(resolved)]
+        priority_classes = [
+            *args.priority_classes,
+            *(PriorityClass(name=priority, value=value) for priority, value in args.priorities.items()),
+        ]
         for priority in priority_classes:
             k8s.scheduling.v1.PriorityClass(
                 # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
@@ -134,26 +183,28 @@ class KueueStack(Component):
                 description=priority.description,
             )
 
-        jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
+        jobset_release = self._jobset(args.jobset_version or JOBSET_VERSION) if args.jobset else []
         controllers = [*jobset_release]
-        if trainer == "install":
+        if args.trainer == "install":
             controllers.append(install_trainer(name, self, jobset_release))
-        if ray == "install":
+        if args.ray == "install":
             controllers.append(install_kuberay(self))
-        if install:
-            version = kueue_version or KUEUE_VERSION
-            kinds = [*(TRAINER.kinds if trainer else ()), *(KUBERAY.kinds if ray else ())]
+        if args.install:
+            version = args.kueue_version or KUEUE_VERSION
+            kinds = [*(TRAINER.kinds if args.trainer else ()), *(KUBERAY.kinds if args.ray else ())]
             counted = {name for queue in cluster_queues for quota in queue.flavors for name in quota.quota}
             manager = manager_configuration(
-                namespaces,
-                quota_metrics,
-                pods_ready_timeout_seconds,
+                args.namespaces,
+                args.quota_metrics,
+                args.pods_ready_timeout_seconds,
                 version,
                 kinds,
                 devices=counted,
-                reclaim_ended_pods=reclaim_ended_pods,
+                reclaim_ended_pods=args.reclaim_ended_pods,
             )
-            values = chart_values(version, manager_replicas, manager)
+            manager["integrations"]["frameworks"] += args.frameworks
+            manager = merged(manager, args.configuration)
+            values = merged(chart_values(version, args.manager_replicas, manager), args.values)
             # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
             before = [*self._aggregated_roles(), *controllers]
             hooks = wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
@@ -193,6 +244,13 @@ class KueueStack(Component):
             custom_object(KUEUE_API, "ClusterQueue", queue.name, spec, after)
 
         self.register_outputs({"version": self.version})
+
+    @classmethod
+    def existing(cls, name: str, /, **further: Any) -> Self:
+        """The Kueue that the cluster has from somebody else: only queues, flavors and priority classes are created."""
+        construct: Any = cls
+        found: Self = construct(name, install=False, **further)
+        return found
 
     def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
         """The chart's aggregated roles, marked as owned by the Helm release."""
@@ -247,6 +305,42 @@ class KueueStack(Component):
         check = {"controllerName": PROVISIONING, "parameters": parameters}
         last = pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook)
         return custom_object(KUEUE_API, "AdmissionCheck", flavor, check, last, suffix="-check")
+
+
+def merged(own: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
+    """Both mappings as one, at any depth. Of two values, the further one counts."""
+    both = {key: merged(own[key], further[key]) for key in own.keys() & further.keys() if isinstance(own[key], dict)}
+    return {**own, **further, **both}
+
+
+def over_pools(queues: Sequence[ClusterQueue], cluster: AnyCluster | None, component: str) -> ResolvedStack:
+    """The flavors and cluster queues of node pools, decided as for a stack with these pools."""
+    pools = {pool.called: pool.section for queue in queues for pool in queue.pools}
+    flavors = [Flavor(name=name, pools=[name]) for name in pools]
+    section = Queues(flavors=flavors, cluster_queues=[queue.section for queue in queues])
+    known = cluster.section if cluster else None
+    if queues:
+        check_alone(component, section, known, list(pools.values()))
+    return stack_of(section, *pools.values(), cluster=known)
+
+
+def node_flavors(stack: ResolvedStack) -> list[NodeFlavor]:
+    """The flavors that a stack creates."""
+    return [
+        NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
+        for flavor in stack.flavors
+        if flavor.section.mode == "create"
+    ]
+
+
+def queues_with_quotas(stack: ResolvedStack) -> list[model.ClusterQueue]:
+    """The cluster queues of a stack, with the amounts of derived quotas."""
+
+    def with_quotas(queue: Queue) -> model.ClusterQueue:
+        flavors = [quota.section.model_copy(update={"quota": quota.texts}) for quota in queue.quotas]
+        return queue.section.model_copy(update={"flavors": flavors})
+
+    return [with_quotas(queue) for queue in stack.cluster_queues]
 
 
 def amounts(quota: FlavorQuota) -> dict[str, str]:

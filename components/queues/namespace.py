@@ -10,13 +10,20 @@ import yaml
 
 from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.fabric.nvlink import DOMAIN, written_objects
-from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
+from gke_ai.catalog.project.identities import SECRET_ACCESSOR
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
+from gke_ai.components.arguments import Input, Refused, takes
 from gke_ai.components.base import Component, custom_object, look_up, named
-from gke_ai.components.support.identity import after_workload_pool, project_number
+from gke_ai.components.bucket import ModelBucket
+from gke_ai.components.cluster.cluster import GkeCluster
+from gke_ai.components.cluster.connection import InCluster, project_in
+from gke_ai.components.queues.kueue import KueueStack
+from gke_ai.components.support.identity import member_of, project_number
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
-from gke_ai.settings.model import TokenSecret
+from gke_ai.settings.model import Grant, TokenSecret
+from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
@@ -25,25 +32,43 @@ TOKEN_PATH = "token"
 
 
 @dataclass(frozen=True)
-class NamespaceQueue:
-    """A Kueue LocalQueue, which submits workloads of the namespace to a cluster queue."""
-
-    name: str
-    """Name of the local queue. Workloads select it by this name."""
-    cluster_queue: str
-    """Cluster queue that provides the quota."""
-
-
-@dataclass(frozen=True)
 class SecretManager:
     """A secret of Secret Manager, and the project and pool of the identity that reads it."""
 
     secret: str
     """`projects/PROJECT/secrets/ID`."""
-    project: str
+    project: Input[str]
     """Id of the cluster's project."""
-    workload_pool: pulumi.Input[str]
+    workload_pool: Input[str]
     """The project's workload identity pool, an output of the cluster. The grant waits for it."""
+
+
+class WorkloadNamespaceArguments(InCluster):
+    name: DnsLabel = ""
+    """Name of the namespace. Default: the component's name."""
+    kueue: KueueStack | None = None
+    """Kueue with the cluster queues of `queues`. The namespace is deleted before it, which releases its workloads."""
+    queues: Mapping[str, str] = {}
+    """Local queues to create, each with the cluster queue that provides its quota."""
+    hf_token: Input[str] | None = None
+    """The Hugging Face token, a Pulumi secret."""
+    hf_token_from: SecretManager | None = None
+    """Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster."""
+    token_secrets: Sequence[TokenSecret] | None = None
+    """Kubernetes Secrets to create with the token, each with its key. Default: `hf-secret`, if there is a token."""
+    buckets: Sequence[ModelBucket] = ()
+    """Buckets that the service accounts of the namespace may read and write."""
+    service_accounts: Sequence[str] = ()
+    """Service accounts to create. `default` always exists."""
+    existing: bool = False
+    """The cluster has the namespace. It is neither created, changed nor deleted."""
+    labels: Mapping[str, str] | None = None
+    """Labels of the namespace, such as its Pod Security level. Not for one that exists."""
+    api_key: Input[str] | None = None
+    """API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it."""
+    claims: Sequence[str] = ()
+    """Names of the templates by which pods claim devices: `rdma` or `rdma-4` for the eight or four NICs of a node with
+    an RDMA network, `nvlink` for channels of NVLink. NVIDIA's driver writes the last one."""
 
 
 class WorkloadNamespace(Component):
@@ -52,69 +77,49 @@ class WorkloadNamespace(Component):
     The namespace `default` exists in every cluster. There, and with `existing`, the component creates everything except
     the namespace.
 
-    With `token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The component
-    creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this secret.
-    GKE does not touch a Secret that already exists. When you switch from `token`, Pulumi deletes its Secret at the end
-    of the update, and GKE creates the new one within minutes. When you switch back, delete the SecretSync first, or its
-    Secret is in the way.
+    With `hf_token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The
+    component creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this
+    secret. GKE does not touch a Secret that already exists. When you switch from `hf_token`, Pulumi deletes its Secret
+    at the end of the update, and GKE creates the new one within minutes. When you switch back, delete the SecretSync
+    first, or its Secret is in the way.
 
     Local queues belong here and not to `KueueStack`: the namespace is created after Kueue and deleted before it,
     because its workloads hold quota that only a running Kueue releases.
 
-    Refused: ValueError for token secrets without exactly one of `token` and `token_from`; RunError for a secret that
+    Refused: token secrets without exactly one of `hf_token` and `hf_token_from`; RunError for a secret that
     doesn't exist, or a project that can't be read.
 
     Sources: https://kubernetes.io/docs/concepts/configuration/secret/,
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
     https://kueue.sigs.k8s.io/docs/concepts/local_queue/
+
+    Example:
+        WorkloadNamespace("research", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
     """
 
     namespace_name: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        namespace: str,
-        existing: bool = False,
-        labels: Mapping[str, str] | None = None,
-        token: pulumi.Input[str] | None = None,
-        token_from: SecretManager | None = None,
-        token_secrets: Sequence[TokenSecret] = (),
-        api_key: pulumi.Input[str] | None = None,
-        service_accounts: Sequence[str] = (),
-        local_queues: Sequence[NamespaceQueue] = (),
-        claims: Sequence[str] = (),
-    ) -> None:
-        """Create the namespace.
-
-        Args:
-            namespace: Name of the namespace.
-            existing: The cluster has the namespace. It is neither created, changed nor deleted.
-            labels: Labels of the namespace, such as its Pod Security level. Not for one that exists.
-            token: The Hugging Face token, a Pulumi secret.
-            token_from: Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster.
-            token_secrets: Kubernetes Secrets to create with the token, each with its key.
-            api_key: API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it.
-            service_accounts: Service accounts to create. `default` always exists.
-            local_queues: Local queues to create.
-            claims: Names of the templates by which pods claim devices: `rdma` or `rdma-4` for the eight or four NICs of
-                a node with an RDMA network, `nvlink` for channels of NVLink. NVIDIA's driver writes the last one.
-        """
-        super().__init__(name, opts)
+    @takes(WorkloadNamespaceArguments)
+    def __init__(self, name: str, args: WorkloadNamespaceArguments) -> None:
+        super().__init__(name, args)
+        self.cluster, self.kueue = args.place(), args.kueue
+        namespace, token, token_from = args.name, args.hf_token, args.hf_token_from
         sources = sum(source is not None and source != "" for source in (token, token_from))
+        token_secrets = args.token_secrets
+        if token_secrets is None:
+            token_secrets = [TokenSecret()] if sources else []
         if token_secrets and sources != 1:
-            count = "Both are set" if sources else "Neither is set"
-            raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
-
+            count = "both are set" if sources else "neither is set"
+            cause = f"needs either hf_token or hf_token_from, and {count}"
+            raise Refused(f"WorkloadNamespace {name}", Problem("tokenSecrets", cause, "Set one of them"))
+        self.token_secret = next(iter(token_secrets), None)
         created: list[pulumi.CustomResource] = []
         self._namespace = namespace
         self._owner: pulumi.Input[Mapping[str, str]] | None = None
-        if namespace != DEFAULT_NAMESPACE and not existing:
+        if namespace != DEFAULT_NAMESPACE and not args.existing:
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
-            if labels:
-                metadata["labels"] = labels
+            if args.labels:
+                metadata["labels"] = args.labels
             whole = self.main_child(namespace, custom_timeouts=DELETION)
             created.append(k8s.core.v1.Namespace(*whole, metadata=metadata))
             self._owner = {}
@@ -132,26 +137,26 @@ class WorkloadNamespace(Component):
                 type="Opaque",
                 string_data=dict.fromkeys(keys, pulumi.Output.secret(token if token is not None else "")),
             )
-        if api_key is not None:
+        if args.api_key is not None:
             k8s.core.v1.Secret(
                 *named(f"{namespace}/{API_KEY_SECRET}", inside),
                 metadata={"name": API_KEY_SECRET, "namespace": namespace},
                 type="Opaque",
-                string_data={API_KEY: pulumi.Output.secret(api_key)},
+                string_data={API_KEY: pulumi.Output.secret(args.api_key)},
             )
-        for account in service_accounts:
+        for account in args.service_accounts:
             k8s.core.v1.ServiceAccount(
                 *named(f"{namespace}/{account}", inside), metadata={"name": account, "namespace": namespace}
             )
-        kueue = kueue_hook(f"namespace {name}") if local_queues else None
-        for queue in local_queues:
-            spec = {"clusterQueue": queue.cluster_queue}
+        kueue = kueue_hook(f"namespace {name}") if args.queues else None
+        for queue, cluster_queue in args.queues.items():
+            spec = {"clusterQueue": cluster_queue}
             child = pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue)
-            custom_object(KUEUE_API, "LocalQueue", queue.name, spec, child, namespace=namespace)
+            custom_object(KUEUE_API, "LocalQueue", queue, spec, child, namespace=namespace)
 
         # The cluster serves ComputeDomains some time after the driver exists.
-        served = pulumi.ResourceOptions(hooks=kueue_hook(f"claims of {name}")) if DOMAIN in claims else None
-        for written in written_objects(namespace, tuple(claims)):
+        served = pulumi.ResourceOptions(hooks=kueue_hook(f"claims of {name}")) if DOMAIN in args.claims else None
+        for written in written_objects(namespace, tuple(args.claims)):
             custom_object(
                 *(written["apiVersion"], written["kind"], written["metadata"]["name"], written["spec"]),
                 pulumi.ResourceOptions.merge(inside, served),
@@ -159,8 +164,29 @@ class WorkloadNamespace(Component):
                 suffix="-claims",
             )
 
+        self._grant(namespace, args)
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)
         self.register_outputs({"namespaceName": self.namespace_name})
+
+    @property
+    def called(self) -> str:
+        return self._namespace
+
+    def _grant(self, namespace: str, args: WorkloadNamespaceArguments) -> None:
+        """Let the service accounts use the buckets."""
+        if not args.buckets:
+            return
+        project = project_in(None, self.cluster, f"WorkloadNamespace {self._name}")
+        number = project_number(project, f"The grants of namespace {namespace} need", self)
+        pool = self.cluster.workload_pool if isinstance(self.cluster, GkeCluster) else ""
+        for bucket in args.buckets:
+            for account in ("default", *args.service_accounts):
+                gcp.storage.BucketIAMMember(
+                    *self.child(f"{bucket.called}/{namespace}/{account}"),
+                    bucket=bucket.bucket_name,
+                    role=Grant(namespace=namespace).role,
+                    member=member_of(number, project, namespace, account, pool),
+                )
 
     def run_owner(self) -> pulumi.Input[Mapping[str, str]]:
         """Name and uid of the owner of runs, which ends them. Empty if the component deletes the namespace."""
@@ -190,13 +216,12 @@ class WorkloadNamespace(Component):
             *named(f"{namespace}/{TOKEN_SYNC}", inside), metadata={"name": TOKEN_SYNC, "namespace": namespace}
         )
         number = project_number(token_from.project, f"The grant on secret {secret_id} needs", self)
-        member = principal(number, token_from.project, namespace, TOKEN_SYNC)
         grant = gcp.secretmanager.SecretIamMember(
             *self.child(f"{secret_id}/{namespace}/{TOKEN_SYNC}"),
             project=project,
             secret_id=secret_id,
             role=SECRET_ACCESSOR,
-            member=after_workload_pool(member, token_from.workload_pool),
+            member=member_of(number, token_from.project, namespace, TOKEN_SYNC, token_from.workload_pool),
         )
         source = {"resourceName": f"{token_from.secret}/versions/latest", "path": TOKEN_PATH}
         # The cluster serves these kinds only after its setting has taken effect.

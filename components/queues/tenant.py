@@ -14,7 +14,9 @@ from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
+from gke_ai.components.arguments import takes
 from gke_ai.components.base import Component
+from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.queues.tenant_network import network_policies
 from gke_ai.components.queues.tenant_policy import (
     FURTHER_KINDS,
@@ -26,6 +28,7 @@ from gke_ai.components.queues.tenant_policy import (
 )
 from gke_ai.components.support.retry import policy_hook
 from gke_ai.settings import model
+from gke_ai.settings.model.base import DnsLabel
 
 
 def group_of(api_version: str) -> str:
@@ -64,6 +67,31 @@ COUNTS_JOBSETS = {"pulumi.com/waitFor": f"jsonpath={{.status.used['{COUNTED_JOBS
 TIMES = 2
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete"]
+
+
+class TenantArguments(InCluster, model.Tenant):
+    name: DnsLabel = ""
+    """Name of the tenant and of its namespace, which must exist. Default: the component's name."""
+    local_queues: Sequence[str] = ()
+    """Local queues of the namespace. Default: no queue, so no accelerators."""
+    service_accounts: Sequence[str] | None = None
+    """Service accounts that its pods may run as. Default: `service_account` and `default`."""
+    accelerators: Mapping[str, int] | None = None
+    """Accelerators that its queues may use, by resource. Its pods request up to twice as many."""
+    claims: Sequence[str] = ()
+    """Names of the templates by which its pods may claim devices: those of its `WorkloadNamespace`."""
+    pickers: Sequence[str] = ()
+    """Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them."""
+    guarded: Sequence[str] = ()
+    """Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key."""
+    grace_seconds: int = GRACE_SECONDS
+    """Longest time that its pods may take to end, in seconds."""
+    runs_jobsets: bool = False
+    """Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API server counts them."""
+    further_kinds: Sequence[str] = ()
+    """Kinds that it may create beside those of Kubernetes and JobSet: TrainJob, RayJob, RayCluster."""
+    published: str = ""
+    """What `gke-ai submit` reads in the namespace, as `gke_ai.settings.published` writes it. Default: nothing."""
 
 
 class Tenant(Component):
@@ -108,55 +136,41 @@ class Tenant(Component):
     https://cloud.google.com/kubernetes-engine/docs/how-to/role-based-access-control,
     https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac,
     https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
+
+    Example:
+        team = WorkloadNamespace("vision", cluster=cluster, kueue=kueue, queues={"team": "gpus"})
+        Tenant(
+            "rights",
+            cluster=cluster,
+            name=team.called,
+            members=["group:vision@example.com"],
+            local_queues=["team"],
+            accelerators={"nvidia.com/gpu": 4},
+            opts=pulumi.ResourceOptions(depends_on=[team]),
+        )
     """
 
     service_account: pulumi.Output[str]
     """Service account that its workloads run as."""
     deployer: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        args: model.Tenant,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        local_queues: Sequence[str] = (),
-        service_accounts: Sequence[str] | None = None,
-        accelerators: Mapping[str, int] | None = None,
-        claims: Sequence[str] = (),
-        pickers: Sequence[str] = (),
-        guarded: Sequence[str] = (),
-        grace_seconds: int = GRACE_SECONDS,
-        runs_jobsets: bool = False,
-        further_kinds: Sequence[str] = (),
-        published: str = "",
-    ) -> None:
-        """Create what the tenant has in its namespace, which must exist.
-
-        Args:
-            local_queues: Local queues of the namespace. Default: no queue, so no accelerators.
-            service_accounts: Service accounts that its pods may run as. Default: `service_account` and `default`.
-            accelerators: Accelerators that its queues may use, by resource. Its pods request up to twice as many.
-            claims: Names of the templates by which its pods may claim devices: those of its `WorkloadNamespace`.
-            pickers: Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them.
-            guarded: Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key.
-            grace_seconds: Longest time that its pods may take to end, in seconds.
-            runs_jobsets: Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API
-                server counts them.
-            further_kinds: Kinds that it may create beside those of Kubernetes and JobSet: TrainJob, RayJob, RayCluster.
-            published: What `gke-ai submit` reads in the namespace, as `gke_ai.settings.published` writes it. Default:
-                nothing.
-        """
-        super().__init__(name, opts)
-        tenant = args
-        accounts_of_pods = [tenant.service_account, "default"] if service_accounts is None else service_accounts
+    @takes(TenantArguments)
+    def __init__(self, name: str, args: TenantArguments) -> None:
+        super().__init__(name, args)
+        tenant = args.section(model.Tenant)
+        accounts_of_pods = args.service_accounts
+        if accounts_of_pods is None:
+            accounts_of_pods = [tenant.service_account, "default"]
+        local_queues, claims, further_kinds = args.local_queues, args.claims, args.further_kinds
         namespace = tenant.name
 
         name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             *self.child(name_of_policy, hooks=policy_hook(f"policy of {name}")),
             metadata={"name": name_of_policy},
-            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds, claims),
+            spec=policy_spec(
+                tenant, local_queues, accounts_of_pods, args.pickers, args.grace_seconds, further_kinds, claims
+            ),
         )
         # The API server refuses an object for the first rule that it breaks, and warns of every one.
         binding, _ = (
@@ -170,24 +184,29 @@ class Tenant(Component):
                 ("warnings", f"{name_of_policy}-warnings", "Warn"),
             )
         )
-        limits = {**OBJECTS, **quota_of(further_kinds), **quota_of_accelerators(accelerators or {}), **tenant.quota}
-        counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if runs_jobsets else {}
+        limits = {
+            **OBJECTS,
+            **quota_of(further_kinds),
+            **quota_of_accelerators(args.accelerators or {}),
+            **tenant.quota,
+        }
+        counted: k8s.meta.v1.ObjectMetaArgsDict = {"annotations": COUNTS_JOBSETS} if args.runs_jobsets else {}
         quota = k8s.core.v1.ResourceQuota(
             *self.child(f"{namespace}/{TENANT_QUOTA}"),
             metadata={"name": TENANT_QUOTA, "namespace": namespace, **counted},
             spec={"hard": limits},
         )
-        if published:
+        if args.published:
             k8s.core.v1.ConfigMap(
                 *self.child(f"{namespace}/{CONFIG_MAP}", depends_on=[binding]),
-                metadata={"name": CONFIG_MAP, "namespace": namespace, "annotations": {ANNOTATION: published}},
+                metadata={"name": CONFIG_MAP, "namespace": namespace, "annotations": {ANNOTATION: args.published}},
                 # nobody else may write it
             )
         networks = [
             k8s.networking.v1.NetworkPolicy(
                 *self.child(f"{namespace}/{direction}"), metadata={"name": direction, "namespace": namespace}, spec=spec
             )
-            for direction, spec in network_policies(tenant.ingress_from, guarded, further_kinds).items()
+            for direction, spec in network_policies(tenant.ingress_from, args.guarded, further_kinds).items()
         ]
         accounts = {
             account: k8s.core.v1.ServiceAccount(

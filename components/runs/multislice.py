@@ -1,20 +1,40 @@
 """A training run over several TPU slices: a JobSet with one child Job per slice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent
+from gke_ai.components.arguments import takes
+from gke_ai.components.pools.tpu_pool import TpuPoolComponent
+from gke_ai.components.runs.job import RunComponent, TpuRunArguments
+from gke_ai.components.workloads.arguments import WithToken
 from gke_ai.manifests import multislice
 from gke_ai.manifests.job import Place
-from gke_ai.settings.model import Multislice
+from gke_ai.settings.model import Multislice, Run
+from gke_ai.settings.resolved import Placed
 
 
-class MultisliceJob(RunComponent):
+class MultisliceJobArguments(TpuRunArguments, WithToken, Multislice):
+    kind: Literal["multislice"] = "multislice"
+    """The kind of the run, which the component says."""
+    pools: Sequence[TpuPoolComponent | str] = ()  # type: ignore[assignment]
+    """TPU pools, at least one for each slice, or their names, beside which `tpu` says the slice."""
+    pools_of_slices: Sequence[str] | None = None
+    """Node pool of each slice, which its pods select by name. Default: of pools that grow, one for each slice; of
+    others, JobSet picks a free pool for each slice."""
+
+    def nodes(self, placed: Placed[Run]) -> Place:
+        place = super().nodes(placed)
+        return place if self.pools_of_slices is None else replace(place, pool_of_slice=self.pools_of_slices)
+
+
+class MultisliceJob(RunComponent[Multislice]):
     """A JobSet with one child Job per TPU slice. Each child Job has a node pool, and so a slice, to itself.
 
     JobSet's exclusive placement gives each child Job a pool: the first pod is scheduled first, and the others follow it
-    to its pool. For pools that scale from zero, `pool_of_slice` names the pools, so all pods ask for their slices at
+    to its pool. For pools that scale from zero, `pools_of_slices` names the pools, so all pods ask for their slices at
     once: each slice is its own replicated Job, and environment variables tell the pods that the slices form one run.
     JobSet then no longer picks a free pool: if several runs share such pools, give each pool its own flavor, so that
     Kueue counts each pool.
@@ -32,47 +52,16 @@ class MultisliceJob(RunComponent):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/tpu-multislice-kueue,
     https://jobset.sigs.k8s.io/docs/concepts/, https://kueue.sigs.k8s.io/docs/tasks/run/jobsets/
+
+    Example:
+        MultisliceJob("pretrain", namespace=llm, slices=2, pools=[first, second], command=["python", "train.py"])
     """
 
     job_name: pulumi.Output[str]
     """Name of the JobSet."""
 
-    def __init__(
-        self,
-        name: str,
-        args: Multislice,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        hosts: int,
-        chips_per_host: int,
-        node_selector: Mapping[str, str] | None = None,
-        only_pools: Sequence[str] = (),
-        pool_of_slice: Sequence[str] = (),
-        queued_seconds: int | None = None,
-        kubeconfig: pulumi.Input[str] | None = None,
-        last_in_queue: bool = False,
-        owner: pulumi.Input[Mapping[str, str]] | None = None,
-    ) -> None:
-        """Create the run.
-
-        Args:
-            hosts: Machines of one slice. Each runs one pod.
-            chips_per_host: TPU chips of one pod, which are all chips of its machine. See
-                `gke_ai.settings.resolved.Placed.slice`.
-            node_selector: Labels of the nodes to run on.
-            only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
-                the labels.
-            pool_of_slice: Node pool of each slice, which its pods select by name. Default: JobSet picks a free pool for
-                each slice.
-            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
-                nodes.
-            kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
-                runs that are created within a second in any order.
-            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
-                Default: a ConfigMap of this component.
-        """
-        super().__init__(name, args, opts, owner)
-        place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools, pool_of_slice)
-        created = self.created_once(args, [], kubeconfig, last_in_queue)
-        self.create_jobset(multislice.jobset(args, place), created)
+    @takes(MultisliceJobArguments)
+    def __init__(self, name: str, args: MultisliceJobArguments) -> None:
+        super().__init__(name, args, Multislice)
+        self.needs_jobset(args)
+        self.create_jobset(multislice.jobset(self.run, self.place), self.created_once())

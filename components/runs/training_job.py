@@ -1,16 +1,23 @@
 """A training run of any image on GPUs: a JobSet under Kueue."""
 
-from collections.abc import Mapping
+from typing import Literal
 
 import pulumi
 
-from gke_ai.components.runs.job import RunComponent
+from gke_ai.components.arguments import Input, takes
+from gke_ai.components.runs.job import GpuRunArguments, RunComponent
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import network, training_job
 from gke_ai.settings.model import TrainingRun
 
 
-class TrainingJob(RunComponent):
+class TrainingJobArguments(GpuRunArguments, TrainingRun):
+    kind: Literal["job"] = "job"
+    """The kind of the run, which the component says."""
+    image: Input[str]  # type: ignore[assignment]
+
+
+class TrainingJob(RunComponent[TrainingRun]):
     """A JobSet with one Indexed Job whose pods train one model: any image, any program.
 
     Every pod knows the number of pods, its own number and the address of the first pod, under the names that torchrun
@@ -43,50 +50,27 @@ class TrainingJob(RunComponent):
     https://github.com/pytorch/pytorch/blob/main/torch/distributed/argparse_util.py (PET_ variables),
     https://github.com/jax-ml/jax/blob/main/jax/_src/distributed.py,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+
+    Example:
+        TrainingJob("train", namespace=llm, pool=l4, image="my-registry/train:1", pods=2, gpus_per_pod=1, queue="team")
     """
 
     job_name: pulumi.Output[str]
     """Name of the JobSet."""
 
-    def __init__(
-        self,
-        name: str,
-        args: TrainingRun,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        node_selector: Mapping[str, str] | None = None,
-        queued_seconds: int | None = None,
-        claims_nics: bool = False,
-        gpudirect: str | None = None,
-        kubeconfig: pulumi.Input[str] | None = None,
-        last_in_queue: bool = False,
-        owner: pulumi.Input[Mapping[str, str]] | None = None,
-    ) -> None:
-        """Create the run.
-
-        Args:
-            node_selector: Labels of the nodes to run on.
-            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
-                nodes.
-            claims_nics: Each pod claims the NICs of its node by the template `rdma` of the namespace. On A4X, it claims
-                them by `rdma-4`, and a channel of NVLink by `nvlink`. On A4X Max, it also claims the channel.
-            gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
-            kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
-            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
-            owner: Name and uid of a ConfigMap that the run is deleted with: `run_owner()` of its `WorkloadNamespace`.
-                Default: a ConfigMap of this component.
-        """
-        super().__init__(name, args, opts, owner)
-        run, jobset = args, args.object_name
-        created = self.created_once(run, [], kubeconfig, last_in_queue)
+    @takes(TrainingJobArguments)
+    def __init__(self, name: str, args: TrainingJobArguments) -> None:
+        super().__init__(name, args, TrainingRun)
+        self.needs_jobset(args)
+        run, jobset, kubeconfig = self.run, self.run.object_name, args.watched()
+        created = self.created_once()
         if kubeconfig is not None:
             binding = only_once(self.title, run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
-        place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
-        resource = self.create_jobset(training_job.jobset(run, place), created)
+        resource = self.create_jobset(training_job.jobset(run, self.place), created)
 
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])
         if kubeconfig is not None:
             grace = run.termination_grace_period_seconds
             recorded.hooks = moves(self.title, run.namespace, jobset, grace, kubeconfig)
-        record(run.namespace, jobset, network.nodes_of(place), recorded)
+        record(run.namespace, jobset, network.nodes_of(self.place), recorded)

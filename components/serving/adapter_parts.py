@@ -22,7 +22,7 @@ class AdapterParts:
 
     parent: Component
     hooks: pulumi.ResourceHookBinding
-    project: str
+    project: pulumi.Input[str]
     cluster: str
     workload_pool: pulumi.Input[str]
 

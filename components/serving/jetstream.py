@@ -1,8 +1,7 @@
 """A model server: JetStream with MaxText on a TPU slice, behind a Service."""
 
-from collections.abc import Mapping
+from typing import Literal
 
-import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.engine import (
@@ -15,9 +14,16 @@ from gke_ai.catalog.engines.engine import (
 )
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
-from gke_ai.components.serving.server import ModelServer, add_probes, engine_of, scratch_mount
+from gke_ai.components.arguments import takes
+from gke_ai.components.serving.server import ModelServer, ServerArguments, add_probes, engine_of, scratch_mount
+from gke_ai.components.workloads.arguments import OnTpus
 from gke_ai.manifests.workload import resources, variables
 from gke_ai.settings.model import JetStream
+
+
+class JetStreamServerArguments(ServerArguments, OnTpus, JetStream):
+    engine: Literal["jetstream"] = "jetstream"
+    """The engine, which the component says."""
 
 
 class JetStreamServer(ModelServer[JetStream]):
@@ -33,32 +39,17 @@ class JetStreamServer(ModelServer[JetStream]):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream,
     https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/observability-prometheus-metrics-in-jetstream-server.md
+
+    Example:
+        JetStreamServer("maxengine", namespace=llm, pool=v5e, model="gemma-7b", checkpoint="gs://my-models/gemma-7b")
     """
 
-    def __init__(
-        self,
-        name: str,
-        args: JetStream,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        chips: int,
-        node_selector: Mapping[str, str] | None = None,
-        kubeconfig: pulumi.Input[str] | None = None,
-        autoscaled: bool = False,
-    ) -> None:
-        """Create the server.
-
-        Args:
-            chips: TPU chips of one replica: all chips of its slice.
-            node_selector: Labels of the nodes to run on.
-            kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
-            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
-        """
-        self._chips = chips
-        super().__init__(name, args, opts, node_selector=node_selector, kubeconfig=kubeconfig, autoscaled=autoscaled)
+    @takes(JetStreamServerArguments)
+    def __init__(self, name: str, args: JetStreamServerArguments) -> None:
+        super().__init__(name, args, JetStream)
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
-        return [model_server(self.server, self._chips), http_front(self.server)]
+        return [model_server(self.server, self.placed.accelerators), http_front(self.server)]
 
     def service_ports(self) -> "list[k8s.core.v1.ServicePortArgsDict]":
         return [
@@ -72,7 +63,7 @@ def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDic
     settings = {**MAXTEXT_SETTINGS, **server.command_line.variables, **server.arguments}
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
-        "image": server.image or engine_of(server).image,
+        "image": engine_of(server).image if server.image is None else server.image,
         "args": [f"{name}={value}" for name, value in settings.items() if value is not None],
         "ports": [
             {"container_port": JETSTREAM_GRPC_PORT},

@@ -1,17 +1,35 @@
 """The metrics adapter, which serves metrics of Cloud Monitoring to the HorizontalPodAutoscaler."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import pulumi
 
-from gke_ai.catalog.engines.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
+from gke_ai.catalog.engines.metrics import STACKDRIVER, SYSTEM_SCRAPE_SECONDS
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.arguments import Input, takes
 from gke_ai.components.base import Component, custom_resource
+from gke_ai.components.cluster.cluster import GkeCluster
+from gke_ai.components.cluster.connection import OfCluster, project_in
 from gke_ai.components.serving.adapter_parts import AdapterParts
 from gke_ai.components.serving.prometheus_adapter import prometheus_adapter
 from gke_ai.components.serving.stackdriver_adapter import stackdriver_adapter
 
 EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
+
+
+class MetricsAdapterArguments(OfCluster):
+    adapter: Literal["stackdriver", "prometheus"]
+    """`stackdriver` or `prometheus`."""
+    project: Input[str] | None = None
+    """Id of the Google Cloud project. Default: that of the cluster."""
+    workload_pool: Input[str] | None = None
+    """The project's workload identity pool, an output of the cluster. Grants wait for it. Default: that of a
+    `GkeCluster`."""
+    tpu_metrics: bool = False
+    """Also collect the metrics of the TPU device plugin."""
+    engines: Sequence[str] = ("jetstream",)
+    """Engines of the servers to scale. Only `prometheus` has rules for each metric. Default: JetStream."""
 
 
 class MetricsAdapter(Component):
@@ -24,47 +42,32 @@ class MetricsAdapter(Component):
 
     A cluster has only one adapter, because each registers the same APIs.
 
-    Refused: ValueError for an unknown adapter; RunError in a project that can't be read; by the API, a second adapter,
+    Refused: RunError in a project that can't be read; by the API, a second adapter,
     which the component explains in an error.
 
     Sources: https://github.com/GoogleCloudPlatform/k8s-stackdriver/tree/master/custom-metrics-stackdriver-adapter,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
     https://github.com/kubernetes-sigs/prometheus-adapter/blob/v0.12.0/docs/externalmetrics.md
+
+    Example:
+        MetricsAdapter("adapter", cluster=cluster, adapter="stackdriver")
     """
 
     external_api: pulumi.Output[str]
     """Name of the APIService of external metrics, known once it exists."""
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        adapter: str,
-        project: str,
-        cluster: str,
-        workload_pool: pulumi.Input[str],
-        tpu_metrics: bool = False,
-        engines: Sequence[str] = ("jetstream",),
-    ) -> None:
-        """Install the adapter.
-
-        Args:
-            adapter: `stackdriver` or `prometheus`.
-            project: Id of the Google Cloud project.
-            cluster: Name of the cluster, which selects the metrics.
-            workload_pool: The project's workload identity pool, an output of the cluster. Grants wait for it.
-            tpu_metrics: Also collect the metrics of the TPU device plugin.
-            engines: Engines of the servers to scale. Only `prometheus` has rules for each metric. Default: JetStream.
-        """
-        super().__init__(name, opts)
-        if adapter not in (STACKDRIVER, PROMETHEUS):
-            raise ValueError(f"{name}: unknown adapter {adapter}. Use {STACKDRIVER} or {PROMETHEUS}")
+    @takes(MetricsAdapterArguments)
+    def __init__(self, name: str, args: MetricsAdapterArguments) -> None:
+        super().__init__(name, args)
+        title = f"MetricsAdapter {name}"
+        self.cluster, self.kind = args.place(), args.adapter
+        project, adapter = project_in(args.project, self.cluster, title), args.adapter
+        pool = args.workload_pool or (self.cluster.workload_pool if isinstance(self.cluster, GkeCluster) else "")
         hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
-        parts = AdapterParts(self, hooks, project, cluster, workload_pool)
+        parts = AdapterParts(self, hooks, project, args.cluster_name(title), pool)
 
-        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts, engines)
-        if tpu_metrics:
+        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts, args.engines)
+        if args.tpu_metrics:
             collect_tpu_metrics(parts)
         self.external_api = api.metadata.name.apply(lambda registered: registered or EXTERNAL_METRICS)
         self.register_outputs({"externalApi": self.external_api})

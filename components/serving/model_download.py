@@ -11,13 +11,18 @@ import pulumi_kubernetes as k8s
 
 import gke_ai
 from gke_ai.catalog.engines import fuse, model_cache
+from gke_ai.components.arguments import Input, in_sections, takes
 from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.bucket import ModelBucket
+from gke_ai.components.cluster.connection import InCluster
+from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
 from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.kube.objects import holds
 from gke_ai.manifests.workload import bucket_volume, variables
 from gke_ai.settings.model import TokenSecret
+from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved import Download
 
 PROGRAMS = Path(gke_ai.__file__).parent / "pods" / "programs"
@@ -31,6 +36,23 @@ QUIET_SECONDS = 2.0
 REPEAT_TRIES = 30
 
 Json = Mapping[str, Any]
+
+
+class ModelDownloadArguments(InCluster):
+    namespace: WorkloadNamespace | DnsLabel
+    """Namespace of the Job, with the service account `model-download`, which may write to the bucket."""
+    bucket: ModelBucket | str
+    """Bucket to fill, or its name."""
+    model: str
+    """Model id on Hugging Face."""
+    revision: str = "main"
+    """Commit, tag or branch."""
+    token_secret: TokenSecret | None = None
+    """Secret with the Hugging Face token. Default: no token."""
+    timeout_seconds: int = 3600
+    """Time that an update waits for the model, in seconds."""
+    kubeconfig: Input[str] | None = None
+    """Cluster in which an update waits for the model. Default: `cluster`, else no wait."""
 
 
 class ModelDownload(Component):
@@ -47,36 +69,20 @@ class ModelDownload(Component):
 
     Sources: https://huggingface.co/docs/hub/api, https://kubernetes.io/docs/concepts/workloads/controllers/job/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+
+    Example:
+        ModelDownload("gemma-files", cluster=cluster, namespace=llm, bucket=models, model="google/gemma-3-4b-it")
     """
 
     job_name: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        namespace: str,
-        bucket: str,
-        model: str,
-        revision: str = "main",
-        token_secret: TokenSecret | None = None,
-        timeout_seconds: int = 3600,
-        kubeconfig: pulumi.Input[str] | None = None,
-    ) -> None:
-        """Create the Job.
-
-        Args:
-            namespace: Namespace of the Job, with the service account `model-download`, which may write to the bucket.
-            bucket: Name of the bucket.
-            model: Model id on Hugging Face.
-            revision: Commit, tag or branch.
-            token_secret: Secret with the Hugging Face token. Default: no token.
-            timeout_seconds: Time that an update waits for the model, in seconds.
-            kubeconfig: Cluster in which an update waits for the model. Default: no wait.
-        """
-        super().__init__(name, opts)
-        download = Download(bucket, model, revision, token_secret, timeout_seconds)
+    @takes(ModelDownloadArguments)
+    def __init__(self, name: str, args: ModelDownloadArguments) -> None:
+        super().__init__(name, args)
+        namespace, bucket = in_sections(args.namespace), in_sections(args.bucket)
+        cluster = self.cluster = args.place()
+        kubeconfig = args.kubeconfig or (cluster.kubeconfig if cluster else None)
+        download = Download(bucket, args.model, args.revision, args.token_secret, args.timeout_seconds)
         content = {file: (PROGRAMS / file).read_text() for file in FILES}
         # By its content: a changed program is a new ConfigMap, and a pod that starts meanwhile finds its own.
         program = f"{download.name}-{hashlib.sha256(''.join(content.values()).encode()).hexdigest()[:6]}"

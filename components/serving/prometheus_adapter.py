@@ -4,17 +4,18 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
 from gke_ai.catalog.engines.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
 from gke_ai.catalog.nodes.shape import ARCH, OS
-from gke_ai.catalog.project.identities import pool_name
+from gke_ai.catalog.project.identities import account_email, pool_name
 from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
+from gke_ai.components.arguments import on
 from gke_ai.components.serving.adapter_parts import VIEWER, WORKLOAD_USER, AdapterParts
 from gke_ai.components.support.critical import on_nodes
-from gke_ai.components.support.identity import after_workload_pool
 
 # Namespace and names of frontend and adapter in the source document. The adapter's names are those of the Helm release
 # example-release.
@@ -135,10 +136,11 @@ def _frontend(parts: AdapterParts) -> None:
             "annotations": {"iam.gke.io/gcp-service-account": _frontend_identity(parts)},
         },
     )
+    query: pulumi.Input[str] = on(parts.project, lambda project: f"--query.project-id={project}")
     container: k8s.core.v1.ContainerArgsDict = {
         "name": FRONTEND,
         "image": PROMETHEUS_FRONTEND_IMAGE,
-        "args": [f"--web.listen-address=:{FRONTEND_PORT}", f"--query.project-id={parts.project}"],
+        "args": [f"--web.listen-address=:{FRONTEND_PORT}", query],
         "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
         "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
         "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
@@ -183,7 +185,7 @@ def _frontend(parts: AdapterParts) -> None:
     )
 
 
-def _frontend_identity(parts: AdapterParts) -> str:
+def _frontend_identity(parts: AdapterParts) -> pulumi.Input[str]:
     """Create the Google service account of the frontend. Returns its e-mail address."""
     project = parts.project
     account = gcp.serviceaccount.Account(
@@ -196,12 +198,13 @@ def _frontend_identity(parts: AdapterParts) -> str:
         *parts.parent.child(FRONTEND_ACCOUNT),
         service_account_id=account.name,
         role=WORKLOAD_USER,
-        member=after_workload_pool(
-            f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]", parts.workload_pool
+        member=pulumi.Output.all(project, parts.workload_pool).apply(
+            lambda known: f"serviceAccount:{pool_name(known[0])}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]"
         ),
     )
     gcp.projects.IAMMember(*parts.parent.child(FRONTEND_ACCOUNT), project=project, role=VIEWER, member=account.member)
-    return f"{FRONTEND_ACCOUNT}@{project}.iam.gserviceaccount.com"
+    email: pulumi.Input[str] = on(project, lambda project: account_email(FRONTEND_ACCOUNT, project))
+    return email
 
 
 def frontend_url() -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -11,14 +11,18 @@ from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.engines.engine import ENGINES, HTTP_PORT, Engine
 from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
-from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
+from gke_ai.catalog.machines.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.arguments import Input, Refused
 from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.components.workloads.arguments import WorkloadArguments
 from gke_ai.manifests import workload
 from gke_ai.manifests.job import fuse_annotations
 from gke_ai.settings.model import ScratchVolume, Server
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed
 
 PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
@@ -29,10 +33,22 @@ SCRATCH_VOLUME, CACHE_VOLUME = "ephemeral-volume", "models"
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
 
+class ServerArguments(WorkloadArguments):
+    """The arguments of every model server."""
+
+    image: Input[str] | None = None
+    wait: bool = True
+    """Whether an update waits for the first replica."""
+    autoscaled: bool = False
+    """An autoscaler sets the number of replicas, so updates leave it."""
+    api_key: bool = False
+    """Require the API key in the Secret `gateway-api-key` of the namespace from clients."""
+
+
 class ModelServer(Component, Generic[S_co]):
     """A Deployment and its Service, with optional probes, disruption budget, PodMonitoring and scratch volume.
 
-    All engines share it. The component of an engine names its section as `ModelServer[Section]` and adds `containers`.
+    All engines share it. The component of an engine adds `containers`.
 
     The Deployment and its pods have the queue's label: for Kueue, each replica is a workload.
 
@@ -61,36 +77,26 @@ class ModelServer(Component, Generic[S_co]):
     # Give the pods environment variables for each Service of the namespace.
     service_links = True
 
-    def __init__(
-        self,
-        name: str,
-        args: S_co,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        node_selector: Mapping[str, str] | None = None,
-        kubeconfig: pulumi.Input[str] | None = None,
-        autoscaled: bool = False,
-        api_key: bool = False,
-    ) -> None:
-        """Create the server.
-
-        Args:
-            node_selector: Labels of the nodes to run on.
-            kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
-            autoscaled: An autoscaler sets the number of replicas, so updates leave it.
-            api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
-        """
-        super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
-        server = self.server = args
+    def __init__(self, name: str, args: ServerArguments, kind: type[S_co]) -> None:
+        title = f"{type(self).__name__} {name}"
+        placed = self.placed = args.workload(kind, title)
+        super().__init__(name, args, pulumi.ResourceOptions(aliases=former_types(self)))
+        self.cluster, self.requires_key = args.place(), args.api_key
+        self.space = args.space
+        server, disks = with_storage_class(placed, self)
+        self.server = server
+        node_selector = args.selected(placed)
+        autoscaled = self.autoscaled = args.autoscaled or placed.max_replicas is not None
         namespace, service = server.namespace, server.service_name
         selector = {"app": server.app or server.name}
         containers = self.containers()
-        if api_key:
+        if args.api_key:
             variables: Any = containers[0].get("env", [])
-            containers[0]["env"] = [*variables, api_key_variable(server)]
+            containers[0]["env"] = [*variables, api_key_variable(server, title)]
         if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
             containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
 
+        spec_of_pods: Any = pod(server, containers, node_selector, self.service_links)
         spec: k8s.apps.v1.DeploymentSpecArgsDict = {
             "replicas": server.replicas,
             "selector": {"match_labels": selector},
@@ -103,12 +109,13 @@ class ModelServer(Component, Generic[S_co]):
                     "labels": {**server.labels, **selector, **workload.queue_label(server)},
                     **cache_metadata(server),
                 },
-                "spec": pod(server, containers, node_selector or {}, self.service_links),
+                "spec": cast(Any, args.pod.added_to(spec_of_pods)),
             },
         }
         deployment = k8s.apps.v1.Deployment(
             *self.main_child(
                 f"{namespace}/{server.name}",
+                depends_on=disks,
                 # The plugin leaves an ignored field to the manager that set it, and a creation still states it.
                 ignore_changes=["spec.replicas"] if autoscaled else None,
                 # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
@@ -143,9 +150,13 @@ class ModelServer(Component, Generic[S_co]):
             inside = pulumi.ResourceOptions(parent=self)
             custom_object(POD_MONITORING_API, "PodMonitoring", server.name, scrape, inside, namespace=namespace)
 
-        self.ready = first_replica(server, deployment, kubeconfig)
+        self.ready = first_replica(server, deployment, args.watched() if args.wait else None)
         self.url = self.ready.apply(lambda _: f"http://{service}.{namespace}.svc.cluster.local:{server.port}")
         self.register_outputs({"url": self.url})
+
+    @property
+    def called(self) -> str:
+        return self.server.name
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
         """The containers of a pod. The one with the model comes first."""
@@ -154,6 +165,30 @@ class ModelServer(Component, Generic[S_co]):
     def service_ports(self) -> "list[k8s.core.v1.ServicePortArgsDict]":
         """The ports of the Service."""
         return [{"protocol": "TCP", "port": self.server.port, "target_port": self.server.port}]
+
+
+def with_storage_class(placed: Placed[S_co], component: Component) -> tuple[S_co, list[pulumi.Resource]]:
+    """The server, and a StorageClass of its own if its nodes cannot attach the disks of GKE's class. GKE has no class
+    of Hyperdisk: https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/hyperdisk
+    """
+    server, kind = placed.section, placed.scratch_disk
+    if server.scratch is None or kind in (None, STORAGE_CLASSES[USUAL_STORAGE_CLASS]):
+        return server, []
+    name = f"{server.namespace}-{server.name}-scratch"
+    child, inside = component.child(name)
+    # Stacks until 0.4 have it beside the server.
+    former = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=name, parent=pulumi.ROOT_STACK_RESOURCE)])
+    storage_class = k8s.storage.v1.StorageClass(
+        child,
+        metadata={"name": name},
+        provisioner="pd.csi.storage.gke.io",
+        parameters={"type": kind},
+        volume_binding_mode="WaitForFirstConsumer",
+        reclaim_policy="Delete",
+        opts=pulumi.ResourceOptions.merge(inside, former),
+    )
+    scratch = server.scratch.model_copy(update={"storage_class": name})
+    return server.model_copy(update={"scratch": scratch}), [storage_class]
 
 
 def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
@@ -165,11 +200,12 @@ def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
     return [pulumi.Alias(type_=f"gke-ai:index:{component}") for component in sorted(others)]
 
 
-def api_key_variable(server: Server) -> Any:
-    """The variable with the API key that the engine requires from clients. ValueError if it can require none."""
+def api_key_variable(server: Server, component: str) -> Any:
+    """The variable with the API key that the engine requires from clients. Raises Refused if it can require none."""
     variable = engine_of(server).api_key_variable
     if not variable:
-        raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
+        cause = f"{engine_of(server).title} cannot require an API key"
+        raise Refused(component, Problem("apiKey", cause, "Remove it, or use another engine"))
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
 
 
@@ -184,7 +220,7 @@ def container_of(
     """The only container of a server, with its accelerators, the token and shared memory."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": server.container,
-        "image": server.image or engine_of(server).image,
+        "image": engine_of(server).image if server.image is None else server.image,
         "resources": workload.resources(server, accelerators, server.accelerator_resource),
         "env": workload.environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
         "volume_mounts": [workload.SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],

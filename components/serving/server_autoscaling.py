@@ -1,7 +1,7 @@
 """Autoscaling of a model server by the metrics of its engine."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -10,11 +10,51 @@ from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.quantities import format_bytes, format_cpu, parse_quantity
 from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.arguments import Refused, takes
 from gke_ai.components.base import Component, custom_object
+from gke_ai.components.cluster.connection import OfCluster
+from gke_ai.components.serving.metrics_adapter import MetricsAdapter
+from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings.model import Autoscaler, ExistingDeployment, ScaledMetric
+from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved.autoscaling import ScaledServer
 
 # Name of the PodMonitoring in JetStream's source document.
 JETSTREAM, JETSTREAM_MONITORING = "jetstream", "jetstream-podmonitoring"
+
+
+class ServerAutoscalingArguments(OfCluster, Autoscaler):
+    name: DnsLabel = ""
+    """Name of the HorizontalPodAutoscaler. Default: the component's name."""
+    server: ModelServer[Any] | str | None = None  # type: ignore[assignment]
+    """Server to scale, created with `autoscaled`."""
+    deployment: ExistingDeployment | str | None = None  # type: ignore[assignment]
+    """Deployment to scale that exists already, instead of `server`. A name means one of JetStream in the namespace
+    `default`, whose pods have the name as their label `app`."""
+    adapter: MetricsAdapter | Literal["stackdriver", "prometheus"] | None = None  # type: ignore[assignment]
+    """Metrics adapter that the HorizontalPodAutoscaler reads from, or the kind of one that the cluster has. Default: a
+    `MetricsAdapter` of kind `stackdriver` for the whole cluster, which the first autoscaler in it creates."""
+    tpu_containers: Sequence[str] | None = None
+    """Containers of which one has the chips. Default: that of `server`, else those of a JetStream pod."""
+    monitored: bool = False
+    """The server already has a PodMonitoring with its name, so the component creates none."""
+
+    def scaled(self, component: str) -> ScaledServer:
+        """What is scaled. Raises Refused if the arguments do not say it."""
+        spec = self.section(Autoscaler)
+        if isinstance(spec.deployment, str):
+            existing = ExistingDeployment(name=spec.deployment, app=spec.deployment)
+            spec = spec.model_copy(update={"deployment": existing})
+        server = self.server if isinstance(self.server, ModelServer) else None
+        if server is not None and not server.autoscaled:
+            cause = f"{server.called} is not created for an autoscaler. Each update would reset its replicas"
+            raise Refused(component, Problem("server", cause, "Pass autoscaled=True to it"))
+        found = ScaledServer(spec, server.placed if server else None)
+        if found.target is None:
+            cause = "is missing, and nothing else says what to scale"
+            raise Refused(component, Problem("server", cause, "Pass a server of this program, or deployment=…"))
+        return found
 
 
 class ServerAutoscaling(Component):
@@ -34,52 +74,45 @@ class ServerAutoscaling(Component):
     can still scale it out. Replicas that wait for quota in a queue, or for a node, are no failure: they have no metrics
     yet, do not count in the average, and start once they get what they wait for.
 
-    Refused: ValueError for an autoscaler without `deployment`, even if it has a `server`, for an unknown engine and for
-    a metric that the engine does not have.
+    Refused: an autoscaler without a `server` or `deployment`, an unknown engine, and a metric that the engine does not
+    have.
 
     Sources: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
     https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-vllm-tpu
+
+    Example:
+        ServerAutoscaling(
+            "gemma-scaler", server=scaled, max_replicas=4, metrics=[ScaledMetric(metric="queuedRequests", target="5")]
+        )
     """
 
     autoscaler_name: pulumi.Output[str]
 
-    def __init__(
-        self,
-        name: str,
-        args: Autoscaler,
-        opts: pulumi.ResourceOptions | None = None,
-        *,
-        cluster: str,
-        tpu_containers: Sequence[str] = tuple(metrics.TPU_CONTAINERS),
-        monitored: bool = False,
-    ) -> None:
-        """Create the autoscaler.
-
-        Args:
-            cluster: Name of the cluster, which selects the metrics.
-            tpu_containers: Containers of which one has the chips. Default: the containers of a JetStream pod.
-            monitored: The server already has a PodMonitoring with its name, so the component creates none.
-        """
+    @takes(ServerAutoscalingArguments)
+    def __init__(self, name: str, args: ServerAutoscalingArguments) -> None:
         # Stacks until 0.4 have every autoscaler under the former name.
-        former = pulumi.ResourceOptions(aliases=[pulumi.Alias(type_="gke-ai:index:JetStreamAutoscaling")])
-        super().__init__(
-            name, opts if isinstance(self, JetStreamAutoscaling) else pulumi.ResourceOptions.merge(opts, former)
-        )
-        spec, target = args, args.deployment
-        if target is None:
-            raise ValueError(f"autoscaler {spec.name}: a {type(self).__name__} needs the deployment to scale")
-        known = engine_metrics(spec, target)
-        containers = [spec.tpu_container] if spec.tpu_container else list(tpu_containers)
+        former = [] if isinstance(self, JetStreamAutoscaling) else ["gke-ai:index:JetStreamAutoscaling"]
+        aliases = [pulumi.Alias(type_=other) for other in former]
+        super().__init__(name, args, pulumi.ResourceOptions(aliases=aliases))
+        title = f"{type(self).__name__} {name}"
+        self.cluster, scaled = args.place(), args.scaled(title)
+        spec, target, cluster = scaled.section, scaled.target, args.cluster_name(title)
+        assert target is not None
+        server = args.server.server if isinstance(args.server, ModelServer) else None
+        monitored = args.monitored or (server is not None and server.pod_monitoring)
+        kind, before = self._adapter(args.adapter)
+        known = engine_metrics(spec, target, title)
+        containers = [spec.tpu_container] if spec.tpu_container else list(args.tpu_containers or scaled.tpu_containers)
         # The source document selects JetStream's metrics by namespace alone.
         job = None if target.engine == JETSTREAM else target.name if monitored else monitoring_name(target)
-        place = (spec.adapter, cluster, target.namespace, containers, job)
+        place = (kind, cluster, target.namespace, containers, job)
 
         if any(known[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             collect_metrics(spec, target, pulumi.ResourceOptions(parent=self))
         resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
-            *self.main_child(f"{target.namespace}/{spec.name}"),
+            *self.main_child(f"{target.namespace}/{spec.name}", depends_on=before),
             metadata={"name": spec.name, "namespace": target.namespace},
             spec={
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
@@ -99,19 +132,44 @@ class ServerAutoscaling(Component):
         self.autoscaler_name = resource.metadata.name.apply(lambda name: name or spec.name)
         self.register_outputs({"autoscalerName": self.autoscaler_name})
 
+    def _adapter(self, given: MetricsAdapter | str | None) -> tuple[str, list[pulumi.Resource]]:
+        """The kind of the metrics adapter, and the adapter if the component creates it or shares it with another."""
+        if isinstance(given, MetricsAdapter):
+            return given.kind, [given]
+        if given is not None or self.cluster is None:
+            return given or metrics.STACKDRIVER, []
+        if self.cluster.metrics_adapter is None:
+            name, inside = self.child("metrics-adapter")
+            self.cluster.metrics_adapter = MetricsAdapter(
+                name, opts=inside, cluster=self.cluster, adapter="stackdriver", tpu_metrics=True
+            )
+        return metrics.STACKDRIVER, [self.cluster.metrics_adapter]
+
 
 class JetStreamAutoscaling(ServerAutoscaling):
-    """A `ServerAutoscaling` under its former name. Use `ServerAutoscaling` in new programs."""
+    """A `ServerAutoscaling` of JetStream, by the metrics of its server and of the TPUs.
+
+    Example:
+        JetStreamAutoscaling(
+            "maxengine",
+            cluster=cluster,
+            deployment="maxengine-server",
+            max_replicas=4,
+            metrics=[ScaledMetric(metric="prefillBacklog", target="10")],
+        )
+    """
 
 
-def engine_metrics(spec: Autoscaler, target: ExistingDeployment) -> Mapping[str, metrics.Metric]:
-    """Metrics of the target's engine, by name. Raises ValueError if it lacks one of the autoscaler."""
+def engine_metrics(spec: Autoscaler, target: ExistingDeployment, title: str) -> Mapping[str, metrics.Metric]:
+    """Metrics of the target's engine, by name. Raises Refused if it lacks one of the autoscaler."""
     if target.engine not in ENGINES:
-        raise ValueError(f"autoscaler {spec.name}: unknown engine {target.engine}")
+        cause = f"{target.engine} is not a known engine"
+        raise Refused(title, Problem("deployment.engine", cause, nearest(target.engine, ENGINES)))
     known = metrics.metrics_of(target.engine)
-    for scaled in spec.metrics:
+    for index, scaled in enumerate(spec.metrics):
         if scaled.metric not in known:
-            raise ValueError(f"autoscaler {spec.name}: {target.engine} has no metric {scaled.metric}")
+            cause = f"{target.engine} has no metric {scaled.metric}"
+            raise Refused(title, Problem(f"metrics[{index}].metric", cause, nearest(scaled.metric, known)))
     return known
 
 

@@ -4,10 +4,9 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.kueue.namespaces import STACKDRIVER_ADAPTER
-from gke_ai.catalog.project.identities import principal
 from gke_ai.catalog.versions import STACKDRIVER_ADAPTER_IMAGE
 from gke_ai.components.serving.adapter_parts import VIEWER, AdapterParts
-from gke_ai.components.support.identity import after_workload_pool, project_number
+from gke_ai.components.support.identity import member_of, project_number
 
 STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = STACKDRIVER_ADAPTER, "custom-metrics-stackdriver-adapter"
 
@@ -78,10 +77,5 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
 def _grant_to_principal(parts: AdapterParts) -> None:
     project = parts.project
     number = project_number(project, "The metrics adapter's permission needs", parts.parent)
-    member = principal(number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME)
-    gcp.projects.IAMMember(
-        *parts.parent.child(STACKDRIVER_NAME),
-        project=project,
-        role=VIEWER,
-        member=after_workload_pool(member, parts.workload_pool),
-    )
+    member = member_of(number, project, STACKDRIVER_NAMESPACE, STACKDRIVER_NAME, parts.workload_pool)
+    gcp.projects.IAMMember(*parts.parent.child(STACKDRIVER_NAME), project=project, role=VIEWER, member=member)

@@ -28,10 +28,10 @@ class Apis:
 def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster:
     """The cluster with its system pool and its provider, and with what other sections need of it."""
     features = needs.cluster_features(stack)
-    cluster = GkeCluster(
+    cluster = GkeCluster.of(
         stack.cluster.name,
-        stack.cluster,
-        ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS)),
+        after(*apis.enabled(*OF_CLUSTERS)),
+        section=stack.cluster,
         project=project,
         network_policy=features.network_policy,
         managed_prometheus=features.managed_prometheus,
@@ -52,6 +52,6 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
     return cluster
 
 
-def in_cluster(cluster: GkeCluster, *after: pulumi.Input[pulumi.Resource]) -> ResourceOptions:
-    """Options of a component in the cluster that waits for `after`."""
-    return ResourceOptions(providers={"kubernetes": cluster.provider}, depends_on=list(after))
+def after(*resources: pulumi.Input[pulumi.Resource]) -> ResourceOptions:
+    """Options of a component that waits for further resources than its arguments."""
+    return ResourceOptions(depends_on=list(resources))

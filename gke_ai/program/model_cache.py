@@ -8,7 +8,7 @@ from gke_ai.catalog.engines.model_cache import ACCOUNT
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.project.apis import SECRET_MANAGER
 from gke_ai.components import GkeCluster, ModelBucket, ModelDownload, WorkloadNamespace
-from gke_ai.program.cluster import Apis, in_cluster
+from gke_ai.program.cluster import Apis, after
 from gke_ai.program.queues import secret_manager
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.resolved import Download
@@ -30,24 +30,22 @@ def create_downloads(
     filled = [buckets[name] for name in dict.fromkeys(download.bucket for download in downloads)]
     namespace = WorkloadNamespace(
         MODEL_CACHE,
-        in_cluster(cluster, cluster, *apis.enabled(SECRET_MANAGER), *filled),
-        namespace=MODEL_CACHE,
-        token=None if token_from else token,
-        token_from=token_from,
+        opts=after(*apis.enabled(SECRET_MANAGER), *filled),
+        cluster=cluster,
+        hf_token=None if token_from else token,
+        hf_token_from=token_from,
         token_secrets=[download.token for download in downloads if download.token],
         service_accounts=[ACCOUNT],
     )
     return {
         download: ModelDownload(
             f"{MODEL_CACHE}/{download.name}",
-            in_cluster(cluster, namespace),
-            namespace=MODEL_CACHE,
+            namespace=namespace,
             bucket=download.bucket,
             model=download.model,
             revision=download.revision,
             token_secret=download.token,
             timeout_seconds=download.timeout_seconds,
-            kubeconfig=cluster.kubeconfig,
         )
         for download in downloads
     }

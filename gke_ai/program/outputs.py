@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -10,6 +11,7 @@ import pulumi
 from gke_ai.catalog.nodes.shape import GPU_TAINT, TPU_TAINT, node_taints
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, principal
 from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
+from gke_ai.components.arguments import on
 from gke_ai.components.runs.job import RunComponent
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support.identity import project_number
@@ -25,8 +27,8 @@ def export(
     cluster: GkeCluster,
     buckets: dict[str, ModelBucket],
     namespaces: dict[str, WorkloadNamespace],
-    servers: list[ModelServer[model.Server]],
-    runs: list[tuple[model.Run, RunComponent]],
+    servers: dict[str, ModelServer[model.Server]],
+    runs: list[tuple[model.Run, RunComponent[model.Run]]],
     gateway: InferenceGateway | None,
     monitoring: SystemMonitoring | None,
 ) -> None:
@@ -64,7 +66,7 @@ def export(
                 "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
                 "adapters": [adapter.name for adapter in server.adapters],
             }
-            for server, url in ((component.server, component.url) for component in servers)
+            for server, url in ((component.server, component.url) for component in servers.values())
         ],
         "jobs": [
             {
@@ -144,7 +146,7 @@ def grants(granted_buckets: Sequence[BucketGrants]) -> dict[tuple[str, str], lis
     return {account: list(dict.fromkeys(names)) for account, names in bucket_names.items()}
 
 
-def identities(stack: ResolvedStack, project: str, project_number: str | None) -> list[dict[str, Any]]:
+def identities(stack: ResolvedStack, project: str, number: pulumi.Input[str] | None) -> list[dict[str, Any]]:
     """Every service account that a workload or a tenant of the stack runs as."""
     granted = grants(stack.granted_buckets)
     accounts = [
@@ -156,7 +158,11 @@ def identities(stack: ResolvedStack, project: str, project_number: str | None) -
         {
             "namespace": namespace,
             "serviceAccount": account,
-            "principal": principal(project_number, project, namespace, account) if project_number else "",
+            "principal": on(
+                number, partial(principal, project_id=project, namespace=namespace, service_account=account)
+            )
+            if number
+            else "",
             "buckets": granted.get((namespace, account), []),
         }
         for namespace, account in dict.fromkeys(accounts)

@@ -9,12 +9,13 @@ from gke_ai import components
 from gke_ai.catalog.engines.gateways import tenant_api_key
 from gke_ai.catalog.fabric.nvlink import DOMAIN
 from gke_ai.catalog.project.apis import SECRET_MANAGER
+from gke_ai.components.queues.kueue import node_flavors, queues_with_quotas
 from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
-from gke_ai.program.cluster import Apis, in_cluster
+from gke_ai.program.cluster import Apis, after
 from gke_ai.program.configuration import Secrets
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.published import publish
-from gke_ai.settings.resolved import Queue, needs
+from gke_ai.settings.resolved import needs
 
 
 def create_kueue(stack: ResolvedStack, cluster: components.GkeCluster) -> components.KueueStack | None:
@@ -24,15 +25,10 @@ def create_kueue(stack: ResolvedStack, cluster: components.GkeCluster) -> compon
     queues = stack.queues
     return components.KueueStack(
         "kueue",
-        # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
-        in_cluster(cluster, cluster),
+        cluster=cluster,
         namespaces=stack.namespaces,
-        flavors=[
-            components.NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
-            for flavor in stack.flavors
-            if flavor.section.mode == "create"
-        ],
-        cluster_queues=[with_quotas(queue) for queue in stack.cluster_queues],
+        flavors=node_flavors(stack),
+        cluster_queues=queues_with_quotas(stack),
         priority_classes=[priority for priority in queues.priority_classes if priority.mode == "create"],
         install=queues.kueue == "install",
         jobset=needs.jobset(stack),
@@ -44,14 +40,7 @@ def create_kueue(stack: ResolvedStack, cluster: components.GkeCluster) -> compon
         pods_ready_timeout_seconds=needs.pods_ready_timeout(stack),
         quota_metrics=stack.settings.monitoring is not None,
         reclaim_ended_pods=not stack.spaces,
-        kubeconfig=cluster.kubeconfig,
     )
-
-
-def with_quotas(queue: Queue) -> model.ClusterQueue:
-    """The section of the cluster queue with the amounts of its derived quotas."""
-    flavors = [quota.section.model_copy(update={"quota": quota.texts}) for quota in queue.quotas]
-    return queue.section.model_copy(update={"flavors": flavors})
 
 
 def create_namespaces(
@@ -74,9 +63,12 @@ def create_namespaces(
             if any(grant.namespace == namespace for grant in bucket.grants)
         ]
         drivers = [driver] if driver and DOMAIN in stack.claims[namespace] else []
-        return in_cluster(cluster, *([kueue] if kueue else []), *drivers, *apis.enabled(SECRET_MANAGER), *granted)
+        return after(*drivers, *apis.enabled(SECRET_MANAGER), *granted)
 
-    return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in stack.namespaces}
+    return {
+        name: create_namespace(name, stack, secrets, token_from, cluster, kueue, options(name))
+        for name in stack.namespaces
+    }
 
 
 def secret_manager(secret: str | None, project: str, cluster: components.GkeCluster) -> components.SecretManager | None:
@@ -92,6 +84,8 @@ def create_namespace(
     stack: ResolvedStack,
     secrets: Secrets,
     token_from: components.SecretManager | None,
+    cluster: components.GkeCluster,
+    kueue: components.KueueStack | None,
     opts: ResourceOptions,
 ) -> components.WorkloadNamespace:
     """A namespace with what its workloads need."""
@@ -101,20 +95,21 @@ def create_namespace(
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return components.WorkloadNamespace(
         name,
-        opts,
-        namespace=name,
+        opts=opts,
+        cluster=cluster,
+        kueue=kueue,
         existing=name not in stack.own_namespaces,
         labels=pod_security(tenant) if tenant else None,
-        token=None if token_from else secrets.token,
-        token_from=token_from,
+        hf_token=None if token_from else secrets.token,
+        hf_token_from=token_from,
         api_key=api_key(name, stack, secrets),
         token_secrets=[workload.token for workload in workloads if workload.token],
         service_accounts=sorted({workload.service_account for workload in workloads} - existing),
-        local_queues=[
-            components.NamespaceQueue(queue.name, queue.cluster_queue)
+        queues={
+            queue.name: queue.cluster_queue
             for queue in stack.queues.local_queues
             if queue.namespace == name and queue.mode == "create"
-        ],
+        },
         claims=list(stack.claims[name]),
     )
 
@@ -144,12 +139,13 @@ def create_tenants(
 ) -> dict[str, components.Tenant]:
     """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
-        space.section.name: components.Tenant(
+        space.section.name: components.Tenant.of(
             space.section.name,
-            space.section.model_copy(
+            after(namespaces[space.section.name]),
+            section=space.section.model_copy(
                 update={"priority_classes": list(space.priority_classes), "buckets": list(space.buckets)}
             ),
-            in_cluster(cluster, namespaces[space.section.name]),
+            cluster=cluster,
             local_queues=list(space.queues),
             service_accounts=list(space.service_accounts),
             accelerators=space.accelerators,

@@ -262,6 +262,42 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
     return Problem(where, error["msg"], f"See the keys of {noun}: {', '.join(_keys(owner))}")
 
 
+def mistakes_of_arguments(error: ValidationError, model: type[Section], values: Mapping[str, object]) -> list[Problem]:
+    """A problem for each argument of a component that its class refuses, by its path."""
+    raw = _by_keys(values)
+    problems: dict[str, Problem] = {}
+    for details in error.errors(include_url=False):
+        details["loc"] = tuple(_by_key(step) for step in details["loc"])
+        problem, value = _problem(details, model, raw, ""), details["input"]
+        if type(value).__module__ == "pulumi.output":
+            cause = (
+                "is the output of a resource, which is known only during an update. This value decides what is created"
+            )
+            problem = Problem(
+                problem.path, cause, "Pass the component, the value itself, or a value of the configuration"
+            )
+        elif details["type"] == "is_instance_of":
+            cause = f"the value is {_type_name(value)}, and must be a {details['ctx']['class']}"
+            problem = Problem(problem.path, cause, "Pass the component")
+        elif details["type"] == "unexpected_keyword_argument":
+            key = problem.path.rpartition(".")[2]
+            problem = Problem(problem.path, f"{key} is not a known key. It would have no effect", "Remove it")
+        problems.setdefault(problem.path, problem)
+    return list(problems.values())
+
+
+def _by_keys(values: Any) -> Any:
+    """The values by their keys in the YAML."""
+    if isinstance(values, Mapping):
+        return {_by_key(key): _by_keys(value) for key, value in values.items()}
+    return [_by_keys(item) for item in values] if isinstance(values, list) else values
+
+
+def _by_key(step: Any) -> Any:
+    """A name in Python as the key in the YAML. Other steps of a path stay."""
+    return to_camel(step) if isinstance(step, str) and step.isidentifier() else step
+
+
 def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -> tuple[type[Section], str, str]:
     """The section and key of an error, and its path in the YAML.
 
@@ -271,14 +307,14 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
     for index, step in enumerate(error["loc"]):
         last = index == len(error["loc"]) - 1
         if len(fields) > 1 and isinstance(raw, Mapping) and step == raw.get("mode") and not last:
-            fields = [section for section in fields if step in get_args(section.model_fields["mode"].annotation)]
+            fields = [section for section in fields if step in _modes_of(section)]
         elif isinstance(step, int) and isinstance(raw, list):
             raw, path = raw[step], f"{path}[{step}]"
         elif isinstance(raw, Mapping) and (step in raw or (last and error["type"] in ("missing", "extra_forbidden"))):
             step = str(step)
             raw = raw.get(step)
             plain = step.replace("_", "").replace("-", "").isalnum()
-            dot = "" if path == PREFIX else "."
+            dot = "" if path in ("", PREFIX) else "."
             path += f"{dot}{step}" if plain else f'["{step}"]'
             key = step
             if fields:
@@ -286,10 +322,13 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
             field = next((f for f in owner.model_fields.values() if f.alias == step), None) if fields else None
             fields = section_types(field.annotation) if field else []
         elif fields:
-            fields = [
-                section for section in fields if step in get_args(section.model_fields["mode"].annotation)
-            ] or fields
+            fields = [section for section in fields if step in _modes_of(section)] or fields
     return owner, key, path
+
+
+def _modes_of(section: type[Section]) -> tuple[object, ...]:
+    """The values of `mode`, which tells the members of a union apart."""
+    return get_args(section.model_fields["mode"].annotation) if "mode" in section.model_fields else ()
 
 
 def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
@@ -342,7 +381,9 @@ def _type_name(value: object) -> str:
         return "a number"
     if isinstance(value, str):
         return "text"
-    return "a list" if isinstance(value, list) else "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else f"a {type(value).__name__}"
 
 
 def _quoted(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`docs/components.md`: every component with its section, keyword arguments and outputs."""
+"""`docs/components.md`: every component with its section, arguments and outputs."""
 
 from __future__ import annotations
 
@@ -6,44 +6,76 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import dedent
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic.alias_generators import to_camel
-
-from gke_ai.components import every_component
-from gke_ai.components.base import Component
+from gke_ai.components import ClusterQueue, every_component
+from gke_ai.components.arguments import Arguments
+from gke_ai.components.base import Component, arguments_of
+from gke_ai.components.cluster.connection import AnyCluster
 from gke_ai.components.plugin.__main__ import Package
 from gke_ai.components.plugin.inputs import ComponentInputs
-from gke_ai.components.plugin.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
+from gke_ai.components.plugin.schema import Input, in_package, is_section, stated_fields, takes_outputs, without_outputs
+from gke_ai.components.pools.node_pool import NodePoolComponent
+from gke_ai.components.pools.tpu_pool import TpuPoolComponent
+from gke_ai.components.queues.kueue import ClusterQueueArguments
+from gke_ai.components.serving.server import ModelServer
+from gke_ai.settings.resolved import Placed
 from maintain.pages.settings_page import link_to
 
 HEAD = """# Components
 
 <!-- Written by `make docs` from components/. -->
 
-Programs that compose their own stack use these components. In Python, a component takes its name, a section, resource
-options and keyword arguments:
+Programs that compose their own stack use these components. [package.md](package.md) begins with a program of ten lines.
+
+A component takes its name and keyword arguments. If a section of the configuration describes it, the keys of the
+section are arguments too, in snake_case: the [settings](settings/README.md) list them. Wrong arguments are refused
+together, each by its path, before anything is created. `opts` are
+[Pulumi's options](https://www.pulumi.com/docs/iac/concepts/resources/options/).
+
+An argument in **bold** is required. One marked *output* accepts the output of another resource. All others decide what
+is created, so their values must be known beforehand. One marked *Python* takes a component or what else other languages
+do not have. These pass all other arguments, in camelCase, through the [package](package.md) `gke-ai`.
+
+The examples below go on from this program:
 
 ```python
-VllmServer("chat", Vllm(engine="vllm", name="chat", model="google/gemma-3-4b-it"), opts, kubeconfig=cluster.kubeconfig)
-```
-
-The section is the class of `gke_ai.settings.model` that also describes the component in the configuration of a stack:
-the [settings](settings/README.md) list its keys. In Python, keys are in snake_case. The section refuses unknown keys
-and wrong values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program
-is [examples/python](../examples/python/__main__.py).
-
-In other languages, through the [package](package.md) `gke-ai`, the keys of the section and the keyword arguments are
-one set of inputs in camelCase.
-
-An argument in **bold** is required. An argument marked *output* accepts the output of another resource. All other
-arguments need values that are known before Pulumi creates anything.
+PRELUDE```
 
 ## Shared arguments
 
-Several components have these keyword arguments, and name them after *Shared*.
+Several components have these arguments, and name them after *Shared*.
 
+"""
+# What several components are together, and what only the program of this repository passes.
+NAMES: dict[type, str] = {
+    AnyCluster: "[GkeCluster](#gkecluster) or [ClusterConnection](#clusterconnection)",
+    NodePoolComponent: "node pool",
+    TpuPoolComponent: "[TpuNodePool](#tpunodepool) or [FlexStartTpuPool](#flexstarttpupool)",
+    ModelServer: "model server",
+    Placed: "`Placed` of a stack",
+}
+# What the examples in the documentation of components begin with.
+PRELUDE = """import pulumi
+from gke_ai.components import *
+from gke_ai.settings.model import Autoscaling, Priority, RoutedServer, ScaledMetric, Spot, Vpc
+
+cluster = GkeCluster("ml", location="us-central1", mode="standard")
+l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", zones=["us-central1-a"], nodes_per_zone=2)
+v5e = TpuNodePool("v5e", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=1)
+first, second = (
+    TpuNodePool(name, cluster=cluster, version="v5e", topology="4x4", zones=["us-central1-a"])
+    for name in ("first", "second")
+)
+models = ModelBucket("models", location="us-central1")
+kueue = KueueStack("kueue", cluster=cluster, jobset=True, queues=[ClusterQueue("gpus", pools=[l4])])
+llm = WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
+gemma, scaled = (
+    VllmServer(name, namespace=llm, pool=l4, model="google/gemma-3-4b-it", autoscaled=name == "scaled")
+    for name in ("gemma", "scaled")
+)
 """
 SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -54,16 +86,26 @@ def page() -> str:
     every = sorted(every_component(), key=lambda component: component.__name__)
     shared = _shared(every)
     parts = [_component(component, outputs[component.__name__], shared) for component in every]
-    types = sorted({type_ for component in every for type_ in _dataclasses(component)}, key=lambda cls: cls.__name__)
-    head = HEAD + _table({f"`{name}`": cells for name, cells in shared.items()}, "keyword argument")
+    types = sorted({type_ for component in every for type_ in _types(component)}, key=lambda cls: cls.__name__)
+    head = HEAD.replace("PRELUDE", PRELUDE) + _table({f"`{name}`": cells for name, cells in shared.items()}, "argument")
     return head + "".join(parts) + "\n## Types\n" + "".join(map(_type_section, types))
 
 
+def _own(component: type[Component]) -> dict[str, Input]:
+    """The arguments that are no keys of the section, or have another type or meaning there."""
+    inputs = ComponentInputs(component)
+    of_section = stated_fields(inputs.section) if inputs.section else {}
+    fields = stated_fields(arguments_of(component))
+    return {
+        name: field
+        for name, field in fields.items()
+        if name not in ("opts", "placed") and of_section.get(name) != field
+    }
+
+
 def _shared(every: Sequence[type[Component]]) -> dict[str, str]:
-    """Type and meaning of the keyword arguments that several components describe alike, by name."""
-    uses = Counter(
-        (name, _cells(field)) for component in every for name, field in ComponentInputs(component).keywords.items()
-    )
+    """Type and meaning of the arguments that several components describe alike, by name."""
+    uses = Counter((name, _cells(field)) for component in every for name, field in _own(component).items())
     shared: dict[str, str] = {}
     for (name, cells), times in uses.most_common():
         if times > 1:
@@ -72,24 +114,27 @@ def _shared(every: Sequence[type[Component]]) -> dict[str, str]:
 
 
 def _component(component: type[Component], outputs: Sequence[str], shared: Mapping[str, str]) -> str:
-    inputs = ComponentInputs(component)
-    lines = [f"\n## {component.__name__}\n", _summary(component)]
+    inputs, arguments = ComponentInputs(component), _own(component)
+    lines = [f"\n## {component.__name__}\n", _summary(component), f"\n```python\n{example_of(component)}\n```"]
     if inputs.section:
-        required = ", ".join(f"`{key}`" for key in sorted(REQUIRED.get(component.__name__, ())))
-        lines.append(f"\nSection: {_link(inputs.section)}" + (f" with {required}" if required else ""))
-    own = {name: field for name, field in inputs.keywords.items() if shared.get(name) != _cells(field)}
+        lines.append(f"\nSection: {_link(inputs.section)}")
+    own = {name: field for name, field in arguments.items() if shared.get(name) != _cells(field)}
     if own:
-        lines.append(f"\n{_rows(own, 'keyword argument')}".removesuffix("\n"))
-    if names := [_name(name, field) for name, field in _ordered(inputs.keywords) if name not in own]:
+        lines.append(f"\n{_rows(own, 'argument')}".removesuffix("\n"))
+    if names := [_name(name, field) for name, field in _ordered(arguments) if name not in own]:
         lines.append(f"\n[Shared](#shared-arguments): {', '.join(names)}")
-    for keyword in inputs.keywords:
-        if (name := inputs.input_name(keyword)) != to_camel(keyword):
-            lines.append(f"\nThe package calls `{keyword}` `{name}`.")
     return "\n".join(lines) + f"\n\nOutputs: {', '.join(f'`{output}`' for output in sorted(outputs)) or 'none'}\n"
 
 
+def example_of(component: type[Component]) -> str:
+    """The example in the documentation of a component."""
+    return dedent((inspect.getdoc(component) or "").partition("\n\nExample:\n")[2]).strip()
+
+
 def _type_section(cls: type) -> str:
-    return f"\n### {cls.__name__}\n\n{_summary(cls)}\n\n{_rows(fields_of(cls), 'field')}"
+    fields = stated_fields(ClusterQueueArguments if cls is ClusterQueue else cls)
+    rows = {name: field for name, field in fields.items() if name != "opts"}
+    return f"\n### {cls.__name__}\n\n{_summary(cls)}\n\n{_rows(rows, 'field')}"
 
 
 def _rows(fields: Mapping[str, Input], title: str) -> str:
@@ -111,35 +156,51 @@ def _name(name: str, field: Input) -> str:
 
 
 def _cells(field: Input) -> str:
-    output = ", *output*" if type_of_output(field.annotation) else ""
-    return f"{_type(field.annotation)}{output} | {' '.join((field.description or '').split())}"
+    marks = [*(["*output*"] if takes_outputs(field.annotation) else [])]
+    marks += ["*Python*"] if in_package(field.annotation) is None else []
+    return f"{', '.join([_type(field.annotation), *marks])} | {' '.join((field.description or '').split())}"
 
 
 def _type(annotation: Any) -> str:
-    annotation = without_metadata(type_of_output(annotation) or annotation)
+    annotation = without_outputs(annotation)
+    if annotation is Any:
+        return "any value"
     if annotation in SIMPLE_TYPES:
         return SIMPLE_TYPES[annotation]
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return _link(annotation)
-    arguments = [argument for argument in get_args(annotation) if argument is not NoneType]
-    if get_origin(annotation) in (list, Sequence):
+    origin, arguments = get_origin(annotation), [part for part in get_args(annotation) if part is not NoneType]
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (list, Sequence):
         return f"list of {_type(arguments[0])}"
-    if get_origin(annotation) in (dict, Mapping):
-        return f"map of string to {_type(arguments[1])}"
-    return " or ".join(map(_type, arguments))
+    if origin in (dict, Mapping):
+        return f"map of {_type(arguments[0])} to {_type(arguments[1])}"
+    if isinstance(origin, type) and issubclass(origin, ModelServer):
+        return "model server"
+    return " or ".join(dict.fromkeys(map(_type, arguments)))
 
 
-def _dataclasses(component: type[Component]) -> set[type]:
-    """Types of keyword arguments that are no sections."""
+def _types(component: type[Component]) -> set[type]:
+    """Types of arguments that are neither sections nor components."""
     found: set[type] = set()
-    for keyword in ComponentInputs(component).keywords.values():
-        parts = (keyword.annotation, *get_args(keyword.annotation))
-        found |= {part for part in parts if isinstance(part, type) and dataclasses.is_dataclass(part)}
+    open_ends = [field.annotation for field in _own(component).values()]
+    while open_ends:
+        part = open_ends.pop()
+        open_ends += get_args(part)
+        if isinstance(part, type) and part not in found and part is not Placed:
+            arguments = issubclass(part, Arguments)
+            if arguments or dataclasses.is_dataclass(part) or part is ClusterQueue:
+                found.add(part)
+                open_ends += [field.annotation for field in stated_fields(part).values()] if arguments else []
     return found
 
 
 def _link(cls: type) -> str:
-    return f"[{cls.__name__}]({link_to(cls) if is_section(cls) else f'#{cls.__name__.lower()}'})"
+    if cls in NAMES:
+        return NAMES[cls]
+    of_configuration = is_section(cls) and not issubclass(cls, Arguments)
+    return f"[{cls.__name__}]({link_to(cls) if of_configuration else f'#{cls.__name__.lower()}'})"
 
 
 def _summary(cls: type) -> str:

@@ -20,14 +20,16 @@ pytest_plugins = ("emulator.tests.kubernetes_fixtures",)
 SERVER = """
 name = pulumi.Config().get("scaled") == "true"
 labels = {"change": pulumi.Config().get("change") or "none"}
-section = Vllm(
-    engine="vllm", name="s", namespace="theirs", model="google/gemma-2-9b-it", replicas=3, labels=labels, probes=False
+VllmServer(
+    "server", opts=options, name="s", namespace="theirs", model="google/gemma-2-9b-it", accelerator="nvidia-h100-80gb",
+    replicas=3, labels=labels, probes=False, autoscaled=name
 )
-VllmServer("server", section, options, autoscaled=name)
 """
 RUN = """
-section = FineTune(name="r", namespace="theirs", image="i:" + pulumi.Config().require("tag"), volume={"bucket": "b"})
-FinetuneJob("run", section, options)
+FinetuneJob(
+    "run", opts=options, name="r", namespace="theirs", accelerator="nvidia-l4", volume={"bucket": "b"},
+    image="i:" + pulumi.Config().require("tag")
+)
 """
 
 
@@ -46,7 +48,6 @@ sys.path.insert(0, {str(ROOT)!r})
 import pulumi
 import pulumi_kubernetes as k8s
 from gke_ai.components import FinetuneJob, VllmServer
-from gke_ai.settings.model import FineTune, Vllm
 
 provider = k8s.Provider("theirs", kubeconfig=open("kubeconfig").read(), cluster_identifier="theirs")
 options = pulumi.ResourceOptions(providers=[provider])

@@ -17,12 +17,12 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import pulumi
 from gke_ai.components import ModelBucket
-from gke_ai.settings.model import Bucket
 
 if pulumi.Config().get_bool("kept") is not False:
-    section = Bucket(name="my-models", location="us-central1", on_destroy="delete")
     opts = pulumi.ResourceOptions(OPTIONS)
-    ModelBucket("models", section, opts, project="my-project", workload_pool="my-project.svc.id.goog")
+    ModelBucket(
+        "models", opts=opts, project="my-project", name="my-models", location="us-central1", on_destroy="delete"
+    )
 """
 
 

@@ -22,7 +22,6 @@ import pulumi
 import components, settings
 import gke_ai
 from gke_ai.components import ModelBucket
-from gke_ai.settings.model import Bucket
 
 registered = []
 
@@ -38,8 +37,7 @@ config = json.loads(os.environ["PULUMI_CONFIG"])
 pulumi.runtime.set_all_config(config)
 
 def program():
-    bucket = Bucket(name="models-of-mine", location="us-central1")
-    ModelBucket("mine", bucket, project="my-project", workload_pool="my-project.svc.id.goog")
+    ModelBucket("mine", name="models-of-mine", location="us-central1", project="my-project")
     runpy.run_module("gke_ai.program", run_name="__main__")
 
 pulumi.runtime.test(program)()

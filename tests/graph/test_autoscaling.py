@@ -15,10 +15,10 @@ from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.metrics import TOLERANCE, in_bytes, metrics_of, query, range_of, replicas
 from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
+from gke_ai.components.arguments import Refused
 from gke_ai.components.serving.metrics_adapter import explain
-from gke_ai.settings import model
 from tests.support.mistakes import Configuration, base, problems_of
-from tests.support.recorder import PROJECT, Record, configuration, record, run_program
+from tests.support.recorder import PROJECT, Record, configuration, run_program
 
 good = partial(base, "autoscaling")
 
@@ -201,7 +201,7 @@ def test_apis_are_registered_after_their_servers_and_tpu_metrics_on_request(buil
 
 
 def test_unknown_adapter_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match=r"unknown adapter keda\. Use stackdriver or prometheus"):
+    with pytest.raises(Refused, match=r"adapter: \"keda\" is not a value of adapter\. Write 'stackdriver' or 'prom"):
         build(MetricsAdapter, ADAPTER, adapter="keda")
 
 
@@ -293,20 +293,18 @@ def test_one_queue_means_one_rule_although_engines_share_its_series(build: Build
 
 def test_metric_or_engine_that_is_not_there_is_refused(build: Build) -> None:
     deployment = {"name": "gemma", "app": "gemma", "engine": "tgi"}
-    with pytest.raises(ValueError, match="autoscaler hpa: tgi has no metric kvCacheUsage"):
+    with pytest.raises(Refused, match=r"metrics\[0\].metric: tgi has no metric kvCacheUsage"):
         build(
             ServerAutoscaling, AUTOSCALER, deployment=deployment, metrics=[{"metric": "kvCacheUsage", "target": "0.8"}]
         )
-    with pytest.raises(ValueError, match="autoscaler hpa: unknown engine triton"):
+    with pytest.raises(Refused, match=r"deployment\.engine: triton is not a known engine"):
         build(ServerAutoscaling, AUTOSCALER, deployment={**deployment, "engine": "triton"})
 
 
-def test_autoscaler_without_a_deployment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The component does not know the stack's servers, so the name of one is not enough."""
-    metrics = [model.ScaledMetric(metric="slotsUsed", target="0.8")]
-    scaler = model.Autoscaler(name="a", server="s", adapter="prometheus", max_replicas=2, metrics=metrics)
-    with pytest.raises(ValueError, match="autoscaler a: a JetStreamAutoscaling needs the deployment to scale"):
-        record(lambda: JetStreamAutoscaling("a", scaler, cluster="c"), False, monkeypatch)
+def test_autoscaler_without_a_deployment_is_refused(build: Build) -> None:
+    """The name of a server is not enough."""
+    with pytest.raises(Refused, match="server: is missing, and nothing else says what to scale"):
+        build(JetStreamAutoscaling, AUTOSCALER, deployment=None, server="s")
 
 
 # --- the program ------------------------------------------------------------------------------------------------------

@@ -18,16 +18,16 @@ from pydantic import ValidationError
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.components import (
+    ClusterConnection,
     FinetuneJob,
     GkeCluster,
     KueueStack,
-    ModelBucket,
-    NodeAccount,
     NodeFlavor,
     VllmServer,
     WorkloadNamespace,
     every_component,
 )
+from gke_ai.components.arguments import Refused
 from gke_ai.components.runs.job import explained
 from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
@@ -35,8 +35,15 @@ from gke_ai.components.support import cluster_client
 from gke_ai.settings import load, model
 from tests.support.recorder import PROJECT, ROOT, Record, failed, record
 
+TOKEN = model.TokenSecret()
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
-RUN: dict[str, Any] = {"name": "r", "queue": "lq", "volume": {"bucket": "b"}}
+RUN: dict[str, Any] = {
+    "name": "r",
+    "namespace": "llm",
+    "accelerator": "nvidia-l4",
+    "queue": "lq",
+    "volume": {"bucket": "b"},
+}
 
 Build = Callable[..., Record]
 
@@ -49,6 +56,10 @@ def test_component_type_is_the_token_of_the_package(build: Build) -> None:
     assert cluster.type == "gke-ai:index:GkeCluster"
 
 
+def cluster() -> ClusterConnection:
+    return ClusterConnection("theirs", kubeconfig="kubeconfig")
+
+
 # --- arguments in Python ----------------------------------------------------------------------------------------------
 
 
@@ -59,13 +70,21 @@ def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     loaded = load(
         {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
     )
-    built = model.Vllm(engine="vllm", name="s", model="m", gpus=2, accelerator="nvidia-l4")
-    (first, second) = (
-        record(lambda: VllmServer("x", server, node_selector={"a": "b"}), False, monkeypatch).one("Deployment").inputs  # type: ignore[arg-type]  # noqa: B023
-        for server in (loaded.settings.serving[0], built)
+    section = loaded.settings.serving[0]
+
+    def of_a_stack() -> None:
+        VllmServer.of("x", None, section=section, placed=loaded.servers[0], cluster=cluster())
+
+    def of_a_program() -> None:
+        VllmServer(
+            "s", namespace="llm", model="m", gpus=2, accelerator="nvidia-l4", cluster=cluster(), token_secret=TOKEN
+        )
+
+    first, second = (
+        record(program, False, monkeypatch).one("Deployment").inputs for program in (of_a_stack, of_a_program)
     )
     assert first == second
-    assert first["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
+    assert first["spec"]["template"]["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 
 
 def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
@@ -87,28 +106,11 @@ def test_renamed_field_of_a_section_is_refused_with_the_new_name() -> None:
         model.GpuPool(name="p", machine_type="g2-standard-24", create_first=True)  # type: ignore[call-arg]
 
 
-def test_misspelled_keyword_argument_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = model.Vllm(engine="vllm", name="s", model="m")
-    for component in (
-        lambda: VllmServer("x", server, node_selecter={}),  # type: ignore[call-arg]
-        lambda: NodeAccount("x", account_id="nodes", projekt="p"),  # type: ignore[call-arg]
-    ):
-        with pytest.raises(TypeError, match=r"unexpected keyword argument '(node_selecter|projekt)'"):
-            record(component, False, monkeypatch)
-
-
-def test_bucket_without_a_location_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="bucket b: a ModelBucket needs a location"):
-        record(
-            lambda: ModelBucket("x", model.Bucket(name="b"), project=PROJECT, workload_pool="pool"), False, monkeypatch
-        )
-
-
 def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = model.ClusterQueue(name="q", flavors=[model.FlavorQuota(flavor="l4", quota="derive")])
-    kueue = {"namespaces": ["llm"], "flavors": [NodeFlavor("l4")], "cluster_queues": [queue]}
+    flavors = [NodeFlavor("l4")]
     with pytest.raises(ValueError, match="flavor l4: a KueueStack needs the amounts of a quota, not 'derive'"):
-        record(lambda: KueueStack("x", **kueue), False, monkeypatch)  # type: ignore[arg-type]
+        record(lambda: KueueStack("x", cluster=cluster(), flavors=flavors, cluster_queues=[queue]), False, monkeypatch)
 
 
 def test_each_engine_names_its_component() -> None:
@@ -117,7 +119,7 @@ def test_each_engine_names_its_component() -> None:
 
 
 def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    pulumi.runtime.set_all_config({"gke-ai:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
+    pulumi.runtime.set_all_config({"gcp:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
     program = ROOT / "examples" / "python"
     recorded = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
     kinds = {
@@ -127,8 +129,8 @@ def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatc
     }
     assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
     server = recorded.one("Deployment")
-    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "gpus"}
-    assert {"ClusterQueue gpus", "LocalQueue gpus", "NodePool l4"} <= recorded.waits_for(server)
+    assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "team"}
+    assert {"ClusterQueue gpus", "LocalQueue team", "NodePool l4"} <= recorded.waits_for(server)
     assert recorded.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
@@ -175,7 +177,7 @@ def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
 
 
 def test_secret_without_a_token_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="Neither is set"):
+    with pytest.raises(Refused, match="needs either hf_token or hf_token_from, and neither is set"):
         build(WorkloadNamespace, {"name": "llm", "token_secrets": [{"name": "hf", "key": "k"}]})
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from gke_ai.catalog.engines.gateways import tenant_api_key
 from gke_ai.components import InferencePool, TgiServer, VllmServer
+from gke_ai.components.arguments import Refused
 from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.settings.resolved import needs
 from gke_ai.settings.resolved.needs import external_hosts
@@ -35,7 +36,9 @@ def test_pool_has_the_pods_of_its_server() -> None:
     record = shared_record(gateway_example())
     for name in ("gemma", "gemma-next"):
         (pool,) = (
-            pool for pool in record.all("InferencePool") if pool.inputs.get("kind") and pool.name == f"llm/{name}"
+            pool
+            for pool in record.all("InferencePool")
+            if pool.inputs.get("kind") and pool.name.endswith(f"/llm/{name}")
         )
         spec = plain(pool.inputs["spec"])
         template = record.one("Deployment", name).inputs["spec"]["template"]
@@ -195,7 +198,7 @@ def test_promotion_changes_the_route_alone() -> None:
         if before.resources[urn].inputs != after.resources[urn].inputs
     }
     assert before.resources.keys() == after.resources.keys()
-    assert changed == {"llm/gemma"}
+    assert changed == {"inference-gateway/llm/gemma"}
     kinds = {
         resource.type for urn, resource in before.resources.items() if resource.inputs != after.resources[urn].inputs
     }
@@ -222,9 +225,15 @@ def test_key_is_only_in_its_secret() -> None:
 
 
 def test_engine_that_checks_no_key_is_refused(build: Callable[..., Record]) -> None:
-    server = {"name": "s", "model": "google/gemma-2-9b-it", "apiKey": True}
+    server = {
+        "name": "s",
+        "namespace": "llm",
+        "model": "google/gemma-3-4b-it",
+        "accelerator": "nvidia-l4",
+        "apiKey": True,
+    }
     assert "VLLM_API_KEY" in str(build(VllmServer, server).one("Deployment").inputs)
-    with pytest.raises(ValueError, match="Text Generation Inference cannot require an API key"):
+    with pytest.raises(Refused, match="api_key: Text Generation Inference cannot require an API key"):
         build(TgiServer, server)
 
 

@@ -18,6 +18,7 @@ from gke_ai.catalog.project import apis, identities
 from gke_ai.catalog.project.addresses import nodes_by_addresses, nodes_by_pods
 from gke_ai.catalog.project.registries import registry_of
 from gke_ai.components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
+from gke_ai.components.arguments import Refused
 from gke_ai.settings import ResolvedStack, Settings, load
 from gke_ai.settings.model import Tenant, Vpc
 from gke_ai.settings.resolved import needs
@@ -125,7 +126,7 @@ def test_pools_of_a_compute_class_run_as_the_account_too() -> None:
 
 
 def test_unreachable_control_plane_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="no client can reach the control plane"):
+    with pytest.raises(Refused, match="public_endpoint: the control plane would have neither an IP address"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
 
 

@@ -43,7 +43,7 @@ def made(build: Build, **more: Any) -> Registration:
         {"driver": "latest"},
         {"disk_size_gb": 300},
         {"disk_type": "pd-ssd"},
-        {"secondary_boot_disk": "global/images/vllm"},
+        {"secondary_boot_disk": "projects/my-project/global/images/vllm", "image_streaming": True},
         {"capacity": {"mode": "spot"}},
         {"node_service_account": "nodes@my-project.iam.gserviceaccount.com"},
     ],

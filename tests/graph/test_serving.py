@@ -13,7 +13,7 @@ import yaml
 from gke_ai.catalog.engines.engine import CURRENT, ENGINES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.components import JetStreamServer
-from gke_ai.components.base import section_of
+from gke_ai.components.base import arguments_of
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
@@ -23,13 +23,14 @@ from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, run_program, st
 
 good = partial(base, "serving")
 
-GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
-JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}
+SERVER: dict[str, Any] = {"name": "s", "namespace": "llm", "model": "google/gemma-3-4b-it"}
+TPU = {"tpu": {"version": "v6e", "topology": "2x4"}}
+JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://models/m", **TPU}
 
 
 def engine_of(component: Any) -> str:
     """The only value of the key `engine` in the component's section."""
-    section: Any = section_of(component)
+    section: Any = arguments_of(component)
     (engine,) = get_args(section.model_fields["engine"].annotation)
     return str(engine)
 
@@ -38,9 +39,10 @@ def engine_of(component: Any) -> str:
 SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
     engine_of(component): (
         component,
-        GPU
+        SERVER
+        | ({} if component is JetStreamServer else {"token_secret": {}})
         | {"engine": engine_of(component)}
-        | ({"chips": 8} if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {})
+        | (TPU if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {"accelerator": "nvidia-h100-80gb"})
         | (JETSTREAM if component is JetStreamServer else {}),
     )
     for component in ModelServer.__subclasses__()
@@ -89,7 +91,7 @@ def test_third_engine_is_one_short_file() -> None:
     file = ROOT / "components" / "serving" / "vllm.py"
     (server,) = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == "VllmServer"]
     assert len(file.read_text().splitlines()) < 60
-    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["containers"]
+    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["__init__", "containers"]
 
 
 @every_engine
@@ -184,7 +186,7 @@ def test_every_engine_continues_the_server_of_every_other(engine: str, serve: An
 def test_default_engine_is_the_current_one_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {
         "gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"},
-        "gke-ai:serving": [{**GPU, "accelerator": "nvidia-l4", "gpus": 2}],
+        "gke-ai:serving": [{"name": "s", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2}],
     }
     record = run_program(config, False, monkeypatch)
     assert record.outputs["servers"][0]["engine"] == "vllm"
@@ -216,7 +218,7 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
         "jetstream",
         name="maxengine-server",
         service="jetstream-svc",
-        checkpoint="gs://BUCKET/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
+        checkpoint="gs://bucket/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
         probes=False,
         node_selector={
             "cloud.google.com/gke-tpu-topology": "2x4",

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.project.identities import principal
+from gke_ai.components import ClusterConnection
+from gke_ai.components.arguments import Refused
 from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
 from tests.support import recorder
@@ -81,12 +83,8 @@ def test_namespace_needs_exactly_one_token_source(monkeypatch: pytest.MonkeyPatc
 
     def both_given() -> None:
         secrets = [model.TokenSecret(name="hf-secret", key="k")]
-        WorkloadNamespace("llm", namespace="llm", token="hf_x", token_from=token_from, token_secrets=secrets)
+        cluster = ClusterConnection("theirs", kubeconfig="kubeconfig")
+        WorkloadNamespace("llm", cluster=cluster, hf_token="hf_x", hf_token_from=token_from, token_secrets=secrets)
 
-    with pytest.raises(ValueError, match="Both are set"):
+    with pytest.raises(Refused, match="needs either hf_token or hf_token_from, and both are set"):
         record(both_given, False, monkeypatch)
-    built = record(lambda: WorkloadNamespace("llm", namespace="llm", token_from=token_from), False, monkeypatch)
-    assert {resource.type for resource in built.resources.values()} == {
-        "gke-ai:index:WorkloadNamespace",
-        "kubernetes:core/v1:Namespace",
-    }

@@ -29,16 +29,14 @@ with_bucket = partial(base, "tpu_workloads", "with_bucket")
 
 # Of the runs of `slices()`, as 0.3.0 gave them.
 NAMES = {"train-3-ea02fd", "train-1-515c5f", "train-2-89a9c9", "host-ef0e85", "hosts-93db4e"}
-JOB: dict[str, Any] = {"name": "j", "namespace": "team", "pool": "p", "hosts": 4, "chips_per_host": 4}
+JOB: dict[str, Any] = {"name": "j", "namespace": "team", "tpu": {"version": "v6e", "topology": "4x4"}}
 SET: dict[str, Any] = {
     "name": "s",
     "namespace": "team",
     "queue": "lq",
     "kind": "multislice",
     "slices": 2,
-    "pools": ["a", "b"],
-    "hosts": 2,
-    "chips_per_host": 4,
+    "tpu": {"version": "v5p", "topology": "2x2x2"},
     "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
 }
 Build = Callable[..., Record]
@@ -179,7 +177,7 @@ def test_new_keys_that_are_not_set_change_no_name() -> None:
 
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
     """The variables count all slices of the JobSet. Counted by replicated Job, each slice would be a run by itself."""
-    built = build(MultisliceJob, SET, pool_of_slice=["a", "b"], env={"A": "b"})
+    built = build(MultisliceJob, SET, pools_of_slices=["a", "b"], env={"A": "b"})
     name = built.one("JobSet").object_name
     for index in (0, 1):
         variables = {variable["name"]: variable for variable in pod(built, index)["containers"][0]["env"]}

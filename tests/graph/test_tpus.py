@@ -9,7 +9,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pulumi
 import pytest
 
 from emulator.cloud.store import RUNNING
@@ -21,6 +20,7 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slic
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.shape import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
+from gke_ai.components.arguments import Refused
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
 from tests.support.recorder import PROJECT, Record, Registration, construct, record, run_program
@@ -383,16 +383,16 @@ def test_slice_with_a_workload_policy_is_placed_by_it_without_a_type(version: st
 
 
 def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:
-    with pytest.raises(ValueError, match="Use a FlexStartTpuPool"):
+    with pytest.raises(Refused, match="Use a FlexStartTpuPool"):
         build(TpuNodePool, "v6e", "4x4", capacity={"mode": "queuedFlexStart"})
-    with pytest.raises(ValueError, match="Use a TpuNodePool"):
+    with pytest.raises(Refused, match="Use a TpuNodePool"):
         build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "spot"})
 
 
 def test_component_refuses_an_unknown_slice(build: Build) -> None:
-    with pytest.raises(NoSuchSlice, match="3x3 is not a topology of TPU v6e"):
+    with pytest.raises(Refused, match="topology: 3x3 is not a topology of TPU v6e"):
         build(TpuNodePool, "v6e", "3x3")
-    with pytest.raises(pulumi.InputPropertiesError, match=r"capacity\.maxRunDurationSeconds"):
+    with pytest.raises(Refused, match=r"capacity\.max_run_duration_seconds"):
         build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "flexStart", "max_run_duration_seconds": 1})
 
 

@@ -24,10 +24,19 @@ from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.rules.warnings import long_grace_periods
 from tests.support.mistakes import base
-from tests.support.recorder import PROJECT, ROOT, Record, configuration, record, run_program
+from tests.support.recorder import PROJECT, ROOT, Record, configuration, construct, record, run_program
 
 training = partial(base, "training", "training")
-RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
+RUN: dict[str, Any] = {
+    "kind": "job",
+    "name": "pretrain",
+    "namespace": "llm",
+    "accelerator": "nvidia-l4",
+    "queue": "lq",
+    "image": "i:1",
+    "pods": 2,
+    "gpusPerPod": 2,
+}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}
 Build = Callable[..., Record]
 
@@ -37,8 +46,8 @@ def create(monkeypatch: pytest.MonkeyPatch) -> Build:
     """Creates a `TrainingJob` with some keys of its section."""
 
     def run(more: dict[str, Any] | None = None, preview: bool = False, **arguments: Any) -> Record:
-        section = TrainingRun.model_validate(RUN | (more or {}))
-        return record(lambda: TrainingJob("llm/pretrain", section, **arguments), preview, monkeypatch)
+        inputs = RUN | (more or {}) | arguments
+        return record(lambda: construct(TrainingJob, "llm/pretrain", inputs), preview, monkeypatch)
 
     return run
 

@@ -14,7 +14,8 @@ from pulumi.output import UNKNOWN
 from pydantic.alias_generators import to_camel
 
 from gke_ai import components
-from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.components.base import arguments_of
+from gke_ai.components.plugin.inputs import ComponentInputs, without_nulls
 from gke_ai.settings import model
 from tests.support.repository import ROOT
 
@@ -79,12 +80,12 @@ def test_documentation_reaches_other_languages_without_indentation(schema: dict[
 
 def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
     """Path and text of the refusal of these inputs."""
+    pulumi.runtime.set_all_config({})
     pulumi.runtime.set_mocks(NoCloud())
-    with pytest.raises((pulumi.InputPropertyError, pulumi.InputPropertiesError)) as error:
+    with pytest.raises(pulumi.InputPropertiesError) as error:
         package.construct("x", f"gke-ai:index:{kind}", inputs)
-    if isinstance(error.value, pulumi.InputPropertyError):
-        return error.value.property_path, error.value.reason
-    return "", str(getattr(error.value, "message", ""))
+    (detail, *_) = error.value.errors or [{"property_path": "", "reason": ""}]
+    return detail["property_path"], str(getattr(error.value, "message", ""))
 
 
 class NoCloud(pulumi.runtime.Mocks):
@@ -108,7 +109,7 @@ class NoCloud(pulumi.runtime.Mocks):
             "KueueStack",
             QUEUES,
             ("clusterQueues", 0, "flavors", 0, "quota", "google.com/tpu"),
-            "clusterQueues[0].flavors[0].quota.google.com/tpu",
+            'clusterQueues[0].flavors[0].quota["google.com/tpu"]',
         ),
     ],
 )
@@ -122,8 +123,8 @@ def test_output_for_a_plain_argument_is_refused_with_its_path(
     inside[at[-1]] = output
     where, why = refusal(package, kind, arguments)
     assert where == path
-    assert "needs the value before Pulumi creates anything" in why
-    assert "Write the value itself, or read it from the configuration" in why
+    assert "is the output of a resource, which is known only during an update" in why
+    assert "Pass the component, the value itself, or a value of the configuration" in why
 
 
 def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
@@ -135,7 +136,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
     ("change", "message"),
     [
         ({"topology": "5x5"}, "5x5 is not a topology of TPU v6e"),
-        ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no spot capacity. Use a TpuNodePool"),
+        ({"capacity": {"mode": "spot"}}, "a FlexStartTpuPool has no capacity of mode spot. Use a TpuNodePool"),
         ({"capacity": {"mode": "sometimes"}}, "capacity"),
     ],
 )
@@ -160,7 +161,7 @@ def test_every_refused_input_is_reported_at_once(package: Any) -> None:
     with pytest.raises(pulumi.InputPropertiesError) as error:
         package.construct("x", "gke-ai:index:FlexStartTpuPool", {"name": "p", "zone": "a", "topology": 4})
     paths = {detail["property_path"] for detail in error.value.errors or []}
-    assert paths == {"zone", "topology", "version", "project", "cluster", "location"}
+    assert paths == {"zone", "topology", "version", "cluster"}
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
@@ -170,47 +171,32 @@ def inputs_of(kind: str) -> ComponentInputs:
     return ComponentInputs(getattr(components, kind))
 
 
-def test_inputs_become_a_section_and_keyword_arguments() -> None:
-    section, keywords = inputs_of("VllmServer").arguments(
-        {"name": "s", "model": "m", "gpus": 2.0, "scratch": {"mountPath": "/data"}, "nodeSelector": {"a-b": "c"}}
-    )
-    scratch = model.ScratchVolume(mount_path="/data")
-    assert section == model.Vllm(engine="vllm", name="s", model="m", gpus=2, scratch=scratch)
-    assert keywords == {"node_selector": {"a-b": "c"}}
+def arguments(kind: str, **inputs: Any) -> Any:
+    """The arguments of a component with these inputs."""
+    return arguments_of(getattr(components, kind))(**inputs)
 
 
 def test_omitted_inputs_stay_omitted() -> None:
     """The name of a run contains a hash of the keys that are set."""
-    section, _ = inputs_of("FinetuneJob").arguments({"name": "r", "volume": {"bucket": "b"}})
-    assert isinstance(section, model.FineTune)
-    assert section.model_fields_set == {"name", "kind", "volume"}
-    assert section.object_name == model.FineTune(name="r", volume=model.FuseVolume(bucket="b")).object_name
+    section = arguments("FinetuneJob", name="r", namespace="llm", volume={"bucket": "b"}).section(model.FineTune)
+    volume = model.FuseVolume(bucket="b")
+    named = model.FineTune(name="r", namespace="llm", volume=volume, token_secret=None)
+    assert section.model_fields_set == {"name", "namespace", "token_secret", "volume"}
+    assert section.object_name == named.object_name
 
 
 def test_null_counts_as_omitted() -> None:
-    inputs = {"name": "s", "model": "m", "labels": None, "scratch": {"mountPath": "/data", "size": None}}
-    section, keywords = inputs_of("VllmServer").arguments({**inputs, "nodeSelector": None})
-    assert section == model.Vllm(engine="vllm", name="s", model="m", scratch=model.ScratchVolume(mount_path="/data"))
-    assert keywords == {}
+    assert without_nulls({"a": None, "b": {"c": None, "d": 1}, "e": [{"f": None}]}) == {"b": {"d": 1}, "e": [{}]}
 
 
-def test_nested_inputs_of_a_keyword_argument_become_its_type() -> None:
+def test_nested_inputs_become_their_type() -> None:
     pool = pulumi.Output.from_input("p.svc.id.goog")
-    section, keywords = inputs_of("WorkloadNamespace").arguments(
-        {
-            "name": "llm",
-            "tokenFrom": {"secret": "projects/p/secrets/s", "project": "p", "workloadPool": pool},
-            "tokenSecrets": [{"name": "hf", "key": "token"}],
-            "localQueues": [{"name": "lq", "clusterQueue": "gpus"}],
-        }
+    source = {"secret": "projects/p/secrets/s", "project": "p", "workload_pool": pool}
+    given = arguments(
+        "WorkloadNamespace", name="llm", hfTokenFrom=source, tokenSecrets=[{"name": "hf", "key": "token"}]
     )
-    assert section is None
-    assert keywords == {
-        "namespace": "llm",
-        "token_from": components.SecretManager("projects/p/secrets/s", "p", pool),
-        "token_secrets": [model.TokenSecret(name="hf", key="token")],
-        "local_queues": [components.NamespaceQueue("lq", "gpus")],
-    }
+    assert given.hf_token_from == components.SecretManager("projects/p/secrets/s", "p", pool)
+    assert given.token_secrets == [model.TokenSecret(name="hf", key="token")]
 
 
 def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, Any]) -> None:
@@ -220,13 +206,11 @@ def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, 
     assert "Only for flexStart and queuedFlexStart." in capacity["properties"]["maxRunDurationSeconds"]["description"]
 
 
-def test_each_key_of_a_section_and_keyword_argument_is_an_input_with_a_description(schema: dict[str, Any]) -> None:
+def test_each_argument_with_a_plain_form_is_an_input_with_a_description(schema: dict[str, Any]) -> None:
     for token, resource in schema["resources"].items():
-        inputs = inputs_of(token.rpartition(":")[2])
-        keys = {to_camel(key) for key in inputs.section.model_fields} if inputs.section else set()
-        keywords = {inputs.input_name(keyword) for keyword in inputs.keywords}
-        assert resource["inputProperties"].keys() == keys | keywords
-        assert not keys & keywords, "an input would have two meanings"
+        fields = inputs_of(token.rpartition(":")[2]).fields
+        assert resource["inputProperties"].keys() == {to_camel(name) for name in fields}
+        assert not fields.keys() & {"opts", "placed"}, "only Python has them"
         assert all(found.get("description") for found in resource["inputProperties"].values()), token
 
 
@@ -238,7 +222,9 @@ def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -
         if not found.get("plain")
     }
     assert {name for _, name in outputs} == {
-        *("apiKey", "cluster", "clusterZones", "kubeconfig", "owner", "serversReady", "token", "workloadPool")
+        *("apiKey", "cluster", "clusterZones", "hfToken", "identifier", "image", "kubeconfig", "network"),
+        *("nodeServiceAccount", "owner", "podsRange", "project", "secondaryBootDisk", "serversReady"),
+        *("serviceAccount", "servicesRange", "subnetwork", "workloadPolicy", "workloadPool"),
     }
     assert ("GpuNodePool", "cluster") in outputs
     assert ("SystemMonitoring", "cluster") not in outputs

@@ -27,7 +27,7 @@ from gke_ai import settings
 from gke_ai.catalog.machines.zones import is_zone, node_zones
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components.base import Component
-from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.components.plugin.inputs import without_nulls
 from tests.support.repository import ROOT as ROOT
 from tests.support.repository import source
 
@@ -271,10 +271,6 @@ def record(
     return recorded
 
 
-INPUTS: dict[type[Component], ComponentInputs] = {}
-"""Each has a model that checks the inputs, whose creation takes as long as a construction."""
-
-
 def construct(
     component: type[Component], name: str, flat: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None
 ) -> Component:
@@ -282,10 +278,11 @@ def construct(
 
     The inputs and their keys may be in snake_case.
     """
-    inputs = INPUTS.setdefault(component, ComponentInputs(component))
-    section, keywords = inputs.arguments(in_camel_case(flat))
-    arguments: list[Any] = [name, opts] if section is None else [name, section, opts]
-    return component(*arguments, **keywords)
+    # As if the program named the cluster of its default provider.
+    pulumi.runtime.set_config("kubernetes:context", "test")
+    create: Any = component
+    created: Component = create(name, opts=opts, **without_nulls(in_camel_case(flat)))
+    return created
 
 
 def in_camel_case(value: Any) -> Any:

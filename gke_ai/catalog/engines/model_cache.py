@@ -101,6 +101,8 @@ def folder_of(model: str, revision: str) -> str:
 
 
 def release_of(image: str) -> tuple[int, ...] | None:
-    """The release in the tag of an image, or None if the tag has another form."""
+    """The release in the tag of an image, or None if the tag has another form, or is not known yet."""
+    if not isinstance(image, str):
+        return None
     match = re.search(r":v?(\d+)\.(\d+)\.(\d+)", image.partition("@")[0].rpartition("/")[2])
     return tuple(int(part) for part in match.groups()) if match else None

@@ -35,8 +35,8 @@ class ExistingDeployment(Section):
     """Value of the label `app` of its pods."""
     engine: str = Field(default="jetstream", examples=["vllm"])
     """Engine of the Deployment."""
-    metrics_port: str = "metrics"
-    """Name of the container port with the server's metrics."""
+    metrics_port: str | int = "metrics"
+    """Name or number of the container port with the server's metrics."""
 
 
 class Autoscaler(Section):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-from gke_ai.settings.model.base import Section
+from gke_ai.settings.model.workloads import Workload
 
 # Never change these: names of existing runs contain their hash. A key that is not here counts only where it is set.
 _WORKLOAD = {"namespace": "llm", "service_account": "default", "resources": {}, "labels": {}, "env": {}}
@@ -67,7 +67,7 @@ FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
 
 
-def hash_suffix(run: Section, place: Set[str] = frozenset()) -> str:
+def hash_suffix(run: Workload, place: Set[str] = frozenset()) -> str:
     """A hyphen and six hex digits of the run's content: the keys that are set, and the first defaults of the others.
 
     The same configuration always has the same hash, independent of this version's defaults. A changed run has another
@@ -79,6 +79,7 @@ def hash_suffix(run: Section, place: Set[str] = frozenset()) -> str:
     """
     stated = run.model_dump(mode="json", exclude_unset=True, exclude={*_NOT_CONTENT, *place})
     content = _known(_merged(FIRST_DEFAULTS[type(run).__name__], stated))
+    content |= {"further": run.further} if run.further else {}
     return "-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 
 

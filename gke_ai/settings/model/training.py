@@ -193,10 +193,10 @@ class TrainingRun(GpuRun):
     def set_variables(self) -> Mapping[str, str]:
         return _VARIABLES
 
-    def node_selector(self, nodes: Nodes) -> dict[str, str]:
+    def selector_on(self, nodes: Nodes) -> dict[str, str]:
         # A pool is always selected by its name. Otherwise a further pool with these GPUs would move the run.
         own = nodes.pools if self.pool is not None else ()
-        return {**super().node_selector(nodes), **(own[0].selector if own else {})}
+        return {**super().selector_on(nodes), **(own[0].selector if own else {})}
 
     def accelerators_per_pod(self, nodes: Nodes) -> int:
         return self.gpus_per_pod

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
@@ -101,6 +101,14 @@ class Workload(Section):
     """Additional labels of the pods."""
     env: dict[str, str] = Field(default={}, examples=[{"LOG_LEVEL": "info"}])
     """Additional environment variables of the container."""
+
+    # What a program in Python adds to the content of a run.
+    _further: str = PrivateAttr(default="")
+
+    @property
+    def further(self) -> str:
+        """What else is part of its content than its keys."""
+        return self._further
 
     @property
     def suffix(self) -> str:
@@ -231,7 +239,7 @@ class Workload(Section):
         """The accelerators that the workload can run on, as `Pool.hardware_name` has them."""
         return {pool.hardware_name for pool in nodes.pools}
 
-    def node_selector(self, nodes: Nodes) -> dict[str, str]:
+    def selector_on(self, nodes: Nodes) -> dict[str, str]:
         """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
         labels = self.hardware_labels(nodes)
         selector = {**labels, **self.capacity_labels(nodes)}

@@ -54,7 +54,7 @@ class Placed(Generic[AnyWorkload]):
     @property
     def node_selector(self) -> dict[str, str]:
         """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
-        return self.section.node_selector(self.nodes)
+        return self.section.selector_on(self.nodes)
 
     @property
     def machines(self) -> list[Machine]:

@@ -1,0 +1,70 @@
+"""What the decisions and the rules of a stack say of the section of one component."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, get_origin
+
+import pulumi
+from pydantic.alias_generators import to_camel
+
+from gke_ai.catalog.section_files import PREFIX
+from gke_ai.components.arguments import Refused
+from gke_ai.settings.model import Cluster, Section, Settings, Unresolved
+from gke_ai.settings.reading import section_types
+from gke_ai.settings.resolved import ResolvedStack
+
+S = TypeVar("S", bound=Section)
+# The section of a cluster that is not described: nothing is known of it.
+UNKNOWN = Cluster(mode="standard")
+
+
+def stack_of(*sections: Section, cluster: Cluster | None = None) -> ResolvedStack:
+    """A stack of these sections. The other parts of it count as unknown, so no rule says that they are missing."""
+    given: dict[str, Any] = {"cluster": cluster} if cluster else {}
+    for name, field in Settings.model_fields.items():
+        if own := [section for section in sections if type(section) in section_types(field.annotation)]:
+            given[name] = own if get_origin(field.annotation) is list else own[0]
+    unknown = {f"{PREFIX}{field.alias}" for name, field in Settings.model_fields.items() if name not in given}
+    settings = Settings.model_construct(**{"cluster": UNKNOWN, **given})
+    return ResolvedStack(settings, unresolved=Unresolved(frozenset(unknown)))
+
+
+def has_outputs(value: Any) -> bool:
+    """Whether an argument is an output, or has one."""
+    if isinstance(value, Mapping):
+        return any(map(has_outputs, value.values()))
+    return isinstance(value, pulumi.Output)
+
+
+def without_outputs(value: Any) -> Any:
+    """The argument with a text in place of outputs, which are not known before an update."""
+    if isinstance(value, Mapping):
+        return {key: without_outputs(item) for key, item in value.items()}
+    return "output" if isinstance(value, pulumi.Output) else value
+
+
+def known(section: S) -> S:
+    """The section without outputs."""
+    late = {name: without_outputs(value) for name, value in section if has_outputs(value)}
+    return section.model_copy(update=late) if late else section
+
+
+def check_alone(
+    component: str,
+    section: Section,
+    cluster: Cluster | None,
+    others: Sequence[Section] = (),
+    ignored: Collection[str] = (),
+) -> None:
+    """Raise Refused with what the rules say of the section, beside those of the components that it was given.
+
+    `ignored` are keys that another argument stands for.
+    """
+    from gke_ai.settings.rules import check
+
+    every = [*([] if section is cluster else [section]), *others]
+    problems = check(stack_of(*map(known, every), cluster=known(cluster) if cluster else None))
+    skipped = {*ignored, *(to_camel(name) for name, value in section if has_outputs(value))}
+    if own := [it for it in problems if not it.path.startswith(PREFIX) and it.path not in skipped]:
+        raise Refused(component, *own)
+    # What a later check says of it begins with the component.
+    section._path = component

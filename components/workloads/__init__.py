@@ -1,0 +1,1 @@
+"""What servers and runs share: where their pods run."""
