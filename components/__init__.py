@@ -1,9 +1,9 @@
 """The components of an AI system on GKE, one per file, in a folder for each part of it.
 
-`__main__` composes them; so can any other program.
+`gke_ai.program` composes them; so can any other program.
 
-A component takes the section of the configuration that describes it, and as keyword arguments what the cloud and other
-sections decide. `gke_ai.settings.model` declares the defaults and checks of a section's keys.
+A component takes its name, and its arguments as keywords: the keys of the section of the configuration that describes
+it, with their defaults and checks in `gke_ai.settings.model`, other components, and outputs.
 
 The children of a component wait for its `depends_on` too, at creation and at deletion: the engine creates a child after
 its parent, and deletes a dependency of the parent after the parent's children.

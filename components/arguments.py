@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSp
 
 import pulumi
 import pulumi_gcp as gcp
-from pydantic import ConfigDict, GetCoreSchemaHandler, PrivateAttr, ValidationError
+from pydantic import (
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_snake
 from pydantic_core import CoreSchema, core_schema
 
@@ -15,7 +22,7 @@ from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.reading import mistakes_of_arguments, section_types
 
-A = TypeVar("A", bound="Arguments")
+A = TypeVar("A", bound="Part")
 C = TypeVar("C")
 P = ParamSpec("P")
 S = TypeVar("S", bound=Section)
@@ -85,18 +92,29 @@ def keys() -> frozenset[str]:
     return frozenset(field.alias or name for section in seen for name, field in section.model_fields.items())
 
 
-class Arguments(Section):
-    """The arguments that every component has. If a section describes it, a component also has those of the section."""
+class Part(Section):
+    """A part of the arguments of a component. Values that it cannot have raise Refused, with every mistake."""
 
     noun: ClassVar[str] = "the component"
 
     # Components, providers and outputs are arguments as they are.
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    opts: pulumi.ResourceOptions | None = None
-    """Options of the component, as in every Pulumi program."""
-
     _section: Section | None = PrivateAttr(default=None)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        OWN_KEYS.update(field.alias or name for name, field in cls.model_fields.items())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse(cls, values: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return check(values)
+        except ValidationError as error:
+            if not isinstance(values, dict):
+                raise
+            raise Refused(cls.__name__, *mistakes_of_arguments(error, cls, values)) from None
 
     @classmethod
     def of(cls, section: Section, **more: Any) -> Self:
@@ -127,6 +145,13 @@ class Arguments(Section):
         found: dict[int, pulumi.Resource] = {id(it): it for _, value in self for it in components_in(value)}
         return list(found.values())
 
+
+class Arguments(Part):
+    """The arguments that every component has. If a section describes it, a component also has those of the section."""
+
+    opts: pulumi.ResourceOptions | None = None
+    """Options of the component, as in every Pulumi program."""
+
     def options(self, component: str) -> pulumi.ResourceOptions:  # noqa: ARG002  for the messages of others
         """The options of the component: the caller's, and the components that it waits for."""
         stated = self.opts or pulumi.ResourceOptions()
@@ -151,8 +176,6 @@ def takes(arguments: Callable[P, A]) -> Callable[[Callable[[C, str, A], None]], 
                 raise TypeError(f"{title} takes its name and keywords, not a {type(ready[0]).__name__}. {advice}")
             build(component, name, ready[0] if ready else read(kind, title, name, keywords))
 
-        fields: Any = arguments
-        OWN_KEYS.update(field.alias for field in fields.model_fields.values())
         construct.__dict__["arguments"] = arguments
         return construct
 
@@ -165,8 +188,8 @@ def read(kind: type[A], title: str, name: str, keywords: Mapping[str, Any]) -> A
     named = {"name": name, **keywords} if field and field.default == "" else keywords
     try:
         return kind(**named)
-    except ValidationError as error:
-        raise Refused(title, *mistakes_of_arguments(error, kind, named)) from None
+    except Refused as refused:
+        raise Refused(title, *refused.problems) from None
 
 
 def in_sections(value: Any) -> Any:
@@ -186,7 +209,7 @@ def components_in(value: Any) -> Iterator[pulumi.Resource]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from components_in(item)
-    elif isinstance(value, Arguments):
+    elif isinstance(value, Part):
         yield from value.components()
     elif isinstance(value, Section):
         yield from components_in(getattr(value, "component", None))

@@ -131,6 +131,11 @@ def project_in(stated: pulumi.Input[str] | None, cluster: AnyCluster | None, com
     return project_of(stated or (cluster.project if cluster else None), component)
 
 
+def kubeconfig_in(stated: pulumi.Input[str] | None, cluster: AnyCluster | None) -> pulumi.Input[str] | None:
+    """Kubeconfig of the cluster in which an update waits: the argument, else that of the cluster, else none."""
+    return stated or (cluster.kubeconfig if cluster else None)
+
+
 def region_in(stated: str | None, cluster: AnyCluster | None, component: str) -> str:
     """The region: the argument, else that of the cluster. Raises Refused if neither says it."""
     if stated:

@@ -1,19 +1,19 @@
 """The gateway through which clients reach the model servers, and its routes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import pulumi
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import Field
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION, MAX_DRAIN_SECONDS, MAX_WEIGHT
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
-from gke_ai.components.arguments import Arguments, Input, Refused, components_in, takes
+from gke_ai.components.arguments import Input, Part, Refused, components_in, takes
 from gke_ai.components.base import Component, custom_object
-from gke_ai.components.cluster.connection import AnyCluster, InCluster
+from gke_ai.components.cluster.connection import AnyCluster, InCluster, kubeconfig_in
 from gke_ai.components.gateway.gateway_address import gateway_address
 from gke_ai.components.gateway.inference_pool import InferencePool
 from gke_ai.components.gateway.model_router import ModelRouter
@@ -24,25 +24,14 @@ from gke_ai.settings import model
 from gke_ai.settings.model import Gateway
 from gke_ai.settings.model.base import DnsLabel, GkeName
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.reading import mistakes_of_arguments
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 from gke_ai.settings.resolved.gateway import ModelRule, are_by_model, gateway_class, routes_of
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 
 
-class Route(Arguments):
+class Route(Part):
     """A route of an `InferenceGateway`, and the servers that share its requests."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, values: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return check(values)
-        except ValidationError as error:
-            if not isinstance(values, dict):
-                raise
-            raise Refused("Route", *mistakes_of_arguments(error, cls, values)) from None
 
     name: DnsLabel | None = None
     """Name of the HTTPRoute. Default: that of the first server."""
@@ -119,7 +108,7 @@ class InferenceGateway(Component):
                 raise Refused(f"InferenceGateway {name}", Problem("apiKey", cause, "Pass api_key=True to it"))
         spaces = list(dict.fromkeys([*(it.server.namespace for it in servers.values()), *args.route_namespaces]))
         own = section.namespace or next(iter(spaces), DEFAULT_NAMESPACE)
-        kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
+        kubeconfig = kubeconfig_in(args.kubeconfig, self.cluster)
         scheme = (HTTP if section.plain_http else HTTPS)[0]
         spec: dict[str, Any] = {
             "gatewayClassName": gateway_class(section),

@@ -11,7 +11,7 @@ import pulumi
 from pulumi.provider.experimental.analyzer import PropertyDefinition
 from pydantic.alias_generators import to_camel
 
-from gke_ai.components.arguments import Arguments, Refused, read
+from gke_ai.components.arguments import Arguments, Part, Refused, read
 from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.plugin.schema import Input, Types, fields_of
 from gke_ai.settings.model import Section
@@ -28,19 +28,13 @@ class ComponentInputs:
     def section(self) -> type[Section] | None:
         """The section among the arguments, if there is one."""
         every = arguments_of(self.component).__mro__
-        first = next(base for base in every if issubclass(base, Section) and not issubclass(base, Arguments))
+        first = next(base for base in every if issubclass(base, Section) and not issubclass(base, Part))
         return first if first is not Section else None
 
     @cached_property
     def fields(self) -> dict[str, Input]:
         """The inputs, by name in Python."""
         return fields_of(arguments_of(self.component))
-
-    @cached_property
-    def own(self) -> dict[str, Input]:
-        """The inputs that are no keys of the section, or have another type or meaning there."""
-        of_section = fields_of(self.section) if self.section else {}
-        return {name: field for name, field in self.fields.items() if of_section.get(name) != field}
 
     def definitions(self, types: Types) -> dict[str, PropertyDefinition]:
         """The inputs for the schema, by name. Adds the types that they use to `types`."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType, TypeDefinition
 from pydantic.alias_generators import to_camel
 
-from gke_ai.components.arguments import Arguments, TakesOutputs
+from gke_ai.components.arguments import Part, TakesOutputs
 from gke_ai.manifests.cluster_queue import NodeFlavor
 from gke_ai.settings import model
 from gke_ai.settings.model import Section
@@ -52,10 +52,6 @@ class Types:
     def __init__(self, package: str) -> None:
         self._package = package
         self.definitions: dict[str, TypeDefinition] = {}
-
-    def properties(self, definition: PropertyDefinition) -> Mapping[str, PropertyDefinition]:
-        """The inputs of a type, by name. Empty for a type without."""
-        return self.definitions[definition.ref.rpartition(":")[2]].properties if definition.ref else {}
 
     def properties_of(self, owner: str, fields: Mapping[str, Input]) -> dict[str, PropertyDefinition]:
         """The definitions of the inputs of a component or type, by name."""
@@ -230,5 +226,5 @@ def in_package(annotation: Any) -> Any:
         return None if key is None or value is None else origin[key, value]
     if origin is Literal or annotation in SIMPLE_TYPES or annotation is NoneType or annotation in TYPE_NAMES:
         return annotation
-    plain = dataclasses.is_dataclass(annotation) or (is_section(annotation) and not issubclass(annotation, Arguments))
+    plain = dataclasses.is_dataclass(annotation) or (is_section(annotation) and not issubclass(annotation, Part))
     return annotation if plain and isinstance(annotation, type) else None

@@ -15,6 +15,7 @@ from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.shape import GPU_TAINT
 from gke_ai.components.arguments import Input, takes
 from gke_ai.components.cluster.cluster import NODE_SCOPES
+from gke_ai.components.cluster.connection import kubeconfig_in
 from gke_ai.components.pools.draining import drain_old_pool
 from gke_ai.components.pools.gpudirect import GpuDirectNetworks
 from gke_ai.components.pools.node_pool import NodePoolArguments, NodePoolComponent, Place, capacity
@@ -107,8 +108,7 @@ class GpuNodePool(NodePoolComponent):
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if spec.create_before_delete:
-            drained_in = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
-            drain_old_pool(spec.name, node_pool, drained_in)
+            drain_old_pool(spec.name, node_pool, kubeconfig_in(args.kubeconfig, self.cluster))
 
     def nvlink_domain(self, spec: GpuPool, place: Place) -> gcp.container.NodePoolPlacementPolicyArgsDict:
         """The placement of nodes in one NVLink domain, with its workload policy.

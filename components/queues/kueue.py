@@ -12,9 +12,9 @@ from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.arguments import Arguments, Input, takes
+from gke_ai.components.arguments import Input, Part, takes
 from gke_ai.components.base import Component, custom_object, custom_resource
-from gke_ai.components.cluster.connection import AnyCluster, InCluster
+from gke_ai.components.cluster.connection import AnyCluster, InCluster, kubeconfig_in
 from gke_ai.components.pools.node_pool import NodePoolComponent
 from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
 from gke_ai.components.support.alone import check_alone, stack_of
@@ -44,7 +44,7 @@ QUEUED_PROVISIONING = "queued-provisioning.gke.io"
 PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
 
 
-class ClusterQueueArguments(Arguments, model.ClusterQueue):
+class ClusterQueueArguments(Part, model.ClusterQueue):
     name: DnsLabel = ""
     """Name of the cluster queue."""
     pools: Sequence[NodePoolComponent]
@@ -162,7 +162,7 @@ class KueueStack(Component):
         self.cluster = args.place()
         # Of a Kueue of somebody else, nobody here knows.
         self.has_jobset = args.jobset or not args.install
-        kubeconfig = args.kubeconfig or (self.cluster.kubeconfig if self.cluster else None)
+        kubeconfig = kubeconfig_in(args.kubeconfig, self.cluster)
         resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
         flavors = [*args.flavors, *node_flavors(resolved)]
         cluster_queues = [*args.cluster_queues, *queues_with_quotas(resolved)]

@@ -14,7 +14,7 @@ from gke_ai.catalog.engines import fuse, model_cache
 from gke_ai.components.arguments import Input, in_sections, takes
 from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.bucket import ModelBucket
-from gke_ai.components.cluster.connection import InCluster
+from gke_ai.components.cluster.connection import InCluster, kubeconfig_in
 from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
@@ -81,7 +81,7 @@ class ModelDownload(Component):
         super().__init__(name, args)
         namespace, bucket = in_sections(args.namespace), in_sections(args.bucket)
         cluster = self.cluster = args.place()
-        kubeconfig = args.kubeconfig or (cluster.kubeconfig if cluster else None)
+        kubeconfig = kubeconfig_in(args.kubeconfig, cluster)
         download = Download(bucket, args.model, args.revision, args.token_secret, args.timeout_seconds)
         content = {file: (PROGRAMS / file).read_text() for file in FILES}
         # By its content: a changed program is a new ConfigMap, and a pod that starts meanwhile finds its own.

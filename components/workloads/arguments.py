@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pulumi
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.components.arguments import Arguments, Input
-from gke_ai.components.cluster.connection import InCluster
+from gke_ai.components.arguments import Input, Part
+from gke_ai.components.cluster.connection import InCluster, kubeconfig_in
 from gke_ai.components.pools.compute_class import ComputeClass
 from gke_ai.components.pools.gpu_pool import GpuNodePool
 from gke_ai.components.pools.node_pool import NodePoolComponent
@@ -33,7 +33,7 @@ class SecretKey:
     """Key in the Secret."""
 
 
-class PodParts(Arguments):
+class PodParts(Part):
     """Further parts of the pods of a server or a run, each as Kubernetes has it in a manifest."""
 
     tolerations: Sequence[Mapping[str, Any]] = ()
@@ -107,8 +107,7 @@ class WorkloadArguments(InCluster):
 
     def watched(self) -> pulumi.Input[str] | None:
         """Kubeconfig of the cluster in which an update waits."""
-        cluster = self.place()
-        return self.kubeconfig or (cluster.kubeconfig if cluster else None)
+        return kubeconfig_in(self.kubeconfig, self.place())
 
     def workload(self, kind: type[W], component: str) -> Placed[W]:
         """The section with its nodes, as the component's rules allow them. Raises Refused otherwise."""

@@ -37,7 +37,7 @@ _TYPES = {
     **dict.fromkeys(("int_parsing_size", "finite_number"), ("a number that fits in 64 bits", "Write a smaller number")),
     **dict.fromkeys(("float_type", "float_parsing"), ("a number", "Write a number")),
     **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "Write true or false")),
-    "list_type": ("a list", "Begin each entry with '- ', or write [a, b]"),
+    **dict.fromkeys(("list_type", "sequence_str"), ("a list", "Begin each entry with '- ', or write [a, b]")),
     **dict.fromkeys(
         ("dict_type", "model_type", "model_attributes_type"), ("a mapping", "Write one 'key: value' per line")
     ),
@@ -268,6 +268,8 @@ def mistakes_of_arguments(error: ValidationError, model: type[Section], values: 
     problems: dict[str, Problem] = {}
     for details in error.errors(include_url=False):
         details["loc"] = tuple(_by_key(step) for step in details["loc"])
+        if details.get("ctx", {}).get("class") == "Sequence":
+            details["type"] = "list_type"
         problem, value = _problem(details, model, raw, ""), details["input"]
         if type(value).__module__ == "pulumi.output":
             cause = (

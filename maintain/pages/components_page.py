@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from gke_ai.components import ClusterQueue, every_component
-from gke_ai.components.arguments import Arguments
+from gke_ai.components.arguments import Part
 from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.cluster.connection import AnyCluster
 from gke_ai.components.plugin.__main__ import Package
@@ -35,9 +35,10 @@ section are arguments too, in snake_case: the [settings](settings/README.md) lis
 together, each by its path, before anything is created. `opts` are
 [Pulumi's options](https://www.pulumi.com/docs/iac/concepts/resources/options/).
 
-An argument in **bold** is required. One marked *output* accepts the output of another resource. All others decide what
-is created, so their values must be known beforehand. One marked *Python* takes a component or what else other languages
-do not have. These pass all other arguments, in camelCase, through the [package](package.md) `gke-ai`.
+An argument in **bold** is required. One marked *output* accepts the output of another resource, a map as its values.
+All others decide what is created, so their values must be known beforehand. One marked *Python* takes a component or
+what else other languages do not have. These pass all other arguments, in camelCase, through the
+[package](package.md) `gke-ai`.
 
 The examples below go on from this program:
 
@@ -133,8 +134,7 @@ def example_of(component: type[Component]) -> str:
 
 def _type_section(cls: type) -> str:
     fields = stated_fields(ClusterQueueArguments if cls is ClusterQueue else cls)
-    rows = {name: field for name, field in fields.items() if name != "opts"}
-    return f"\n### {cls.__name__}\n\n{_summary(cls)}\n\n{_rows(rows, 'field')}"
+    return f"\n### {cls.__name__}\n\n{_summary(cls)}\n\n{_rows(fields, 'field')}"
 
 
 def _rows(fields: Mapping[str, Input], title: str) -> str:
@@ -156,9 +156,13 @@ def _name(name: str, field: Input) -> str:
 
 
 def _cells(field: Input) -> str:
-    marks = [*(["*output*"] if takes_outputs(field.annotation) else [])]
+    marks = ["*output*"] if _accepts_outputs(field.annotation) else []
     marks += ["*Python*"] if in_package(field.annotation) is None else []
     return f"{', '.join([_type(field.annotation), *marks])} | {' '.join((field.description or '').split())}"
+
+
+def _accepts_outputs(annotation: Any) -> bool:
+    return takes_outputs(annotation) or any(map(_accepts_outputs, get_args(annotation)))
 
 
 def _type(annotation: Any) -> str:
@@ -189,17 +193,17 @@ def _types(component: type[Component]) -> set[type]:
         part = open_ends.pop()
         open_ends += get_args(part)
         if isinstance(part, type) and part not in found and part is not Placed:
-            arguments = issubclass(part, Arguments)
-            if arguments or dataclasses.is_dataclass(part) or part is ClusterQueue:
+            of_arguments = issubclass(part, Part)
+            if of_arguments or dataclasses.is_dataclass(part) or part is ClusterQueue:
                 found.add(part)
-                open_ends += [field.annotation for field in stated_fields(part).values()] if arguments else []
+                open_ends += [field.annotation for field in stated_fields(part).values()] if of_arguments else []
     return found
 
 
 def _link(cls: type) -> str:
     if cls in NAMES:
         return NAMES[cls]
-    of_configuration = is_section(cls) and not issubclass(cls, Arguments)
+    of_configuration = is_section(cls) and not issubclass(cls, Part)
     return f"[{cls.__name__}]({link_to(cls) if of_configuration else f'#{cls.__name__.lower()}'})"
 
 

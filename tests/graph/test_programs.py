@@ -1,4 +1,4 @@
-"""Programs that somebody else may write, from the components alone: what they register, and what they are told."""
+"""Programs that somebody else may write, from the components alone: what they register, and how they are refused."""
 
 from __future__ import annotations
 
@@ -398,6 +398,18 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
             "a", adapter="stackdriver", opts=pulumi.ResourceOptions(providers=[k8s.Provider("p", kubeconfig="k")])
         ),
         "cluster: is missing, and metrics are selected by its name.",
+    ),
+    "parts of pods that are no list": (
+        lambda: PodParts(volumes=3, tolerations="x"),  # type: ignore[arg-type]
+        "volumes: the value is a number, and must be a list. Pass a list",
+    ),
+    "parts of pods that are misspelled": (
+        lambda: PodParts(secret_envs={}),  # type: ignore[call-arg]
+        "Did you mean secret_env?",
+    ),
+    "options of a route, which is no resource": (
+        lambda: Route(servers={}, opts=pulumi.ResourceOptions()),  # type: ignore[call-arg]
+        "opts is not a key of the component",
     ),
 }
 
