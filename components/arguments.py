@@ -55,7 +55,7 @@ class Refused(pulumi.RunError):
 
     def __init__(self, component: str, *problems: Problem) -> None:
         self.component, self.problems = component, problems
-        lines = "".join(f"\n  - {in_python(str(problem))}" for problem in problems)
+        lines = "".join(f"\n  - {in_python(problem)}" for problem in problems)
         count = "1 argument is" if len(problems) == 1 else f"{len(problems)} arguments are"
         super().__init__(f"{component}: {count} wrong.{lines}")
 
@@ -72,8 +72,11 @@ FORMS = {
 }
 
 
-def in_python(text: str) -> str:
-    """A message that names keys and forms of the YAML, as they are in Python."""
+def in_python(problem: Problem) -> str:
+    """A problem that names keys and forms of the YAML, as they are in Python."""
+    text, key = str(problem), problem.path.rpartition(".")[2]
+    if KEY.fullmatch(key):  # a key that no section has is unknown, and still the caller's
+        text = re.sub(rf"\b{key}\b", to_snake(key), text)
     for of_yaml, form in FORMS.items():
         text = text.replace(of_yaml, form)
     return KEY.sub(lambda word: to_snake(word[0]) if word[0] in keys() | OWN_KEYS else word[0], text)

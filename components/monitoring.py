@@ -35,6 +35,7 @@ UNCOUNTED_MINUTES = 1
 class SystemMonitoringArguments(OfCluster, Monitoring):
     project: Input[str] | None = None
     """Id of the Google Cloud project. Default: that of the cluster."""
+    channels: Sequence[Input[str]] = ()  # type: ignore[assignment]
     queues: bool = False
     """Kueue runs in the cluster."""
     servers: Sequence[MonitoredServer] = ()

@@ -166,6 +166,8 @@ class KueueStack(Component):
         resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
         flavors = [*args.flavors, *node_flavors(resolved)]
         cluster_queues = [*args.cluster_queues, *queues_with_quotas(resolved)]
+        # Of a Kueue of somebody else, nobody here knows all queues.
+        self.queue_names = [queue.name for queue in cluster_queues] if args.install else None
         priority_classes = [
             *args.priority_classes,
             *(PriorityClass(name=priority, value=value) for priority, value in args.priorities.items()),

@@ -23,7 +23,7 @@ from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
 from gke_ai.settings.model import Grant, TokenSecret
 from gke_ai.settings.model.base import DnsLabel
-from gke_ai.settings.problems import Problem
+from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
@@ -102,7 +102,13 @@ class WorkloadNamespace(Component):
     @takes(WorkloadNamespaceArguments)
     def __init__(self, name: str, args: WorkloadNamespaceArguments) -> None:
         super().__init__(name, args)
-        self.cluster, self.kueue = args.place(), args.kueue
+        self.cluster, self.kueue, self.queues, self._buckets = args.place(), args.kueue, args.queues, args.buckets
+        if self.kueue is not None and self.kueue.queue_names is not None:
+            for queue, cluster_queue in args.queues.items():
+                if cluster_queue not in self.kueue.queue_names:
+                    cause = f"{self.kueue.called} has no cluster queue {cluster_queue}. Kueue would admit nothing here"
+                    remedy = nearest(cluster_queue, self.kueue.queue_names)
+                    raise Refused(f"WorkloadNamespace {name}", Problem(f"queues.{queue}", cause, remedy))
         namespace, token, token_from = args.name, args.hf_token, args.hf_token_from
         sources = sum(source is not None and source != "" for source in (token, token_from))
         token_secrets = args.token_secrets
@@ -187,6 +193,10 @@ class WorkloadNamespace(Component):
                     role=Grant(namespace=namespace).role,
                     member=member_of(number, project, namespace, account, pool),
                 )
+
+    def may_use(self, bucket: ModelBucket) -> bool:
+        """Whether a service account of the namespace has a role on the bucket."""
+        return bucket in self._buckets or any(grant.namespace == self._namespace for grant in bucket.section.grants)
 
     def run_owner(self) -> pulumi.Input[Mapping[str, str]]:
         """Name and uid of the owner of runs, which ends them. Empty if the component deletes the namespace."""

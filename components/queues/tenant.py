@@ -97,7 +97,8 @@ class TenantArguments(InCluster, model.Tenant):
 class Tenant(Component):
     """A team's rights in its namespace: service accounts, role, quotas, network policies, admission policy.
 
-    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security labels and its local queues.
+    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security labels and its local queues, and
+    without `service_account` and `deployer`, which this component creates.
 
     Members, and the service account `deployer` of a pipeline, may submit. They may write the objects of a workload
     (Jobs, JobSets, Deployments, pods, Services, ConfigMaps, Secrets, claims, autoscalers, disruption budgets), read

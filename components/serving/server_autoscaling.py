@@ -15,6 +15,7 @@ from gke_ai.components.base import Component, custom_object
 from gke_ai.components.cluster.connection import OfCluster
 from gke_ai.components.serving.metrics_adapter import MetricsAdapter
 from gke_ai.components.serving.server import ModelServer
+from gke_ai.components.support.alone import check_alone
 from gke_ai.settings.model import Autoscaler, ExistingDeployment, ScaledMetric
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.problems import Problem, nearest
@@ -99,6 +100,9 @@ class ServerAutoscaling(Component):
         title = f"{type(self).__name__} {name}"
         self.cluster, scaled = args.place(), args.scaled(title)
         spec, target, cluster = scaled.section, scaled.target, args.cluster_name(title)
+        if not args.is_checked:
+            section = self.cluster.section if self.cluster else None
+            check_alone(title, spec, section, [scaled.server.section] if scaled.server else [])
         assert target is not None
         server = args.server.server if isinstance(args.server, ModelServer) else None
         monitored = args.monitored or (server is not None and server.pod_monitoring)

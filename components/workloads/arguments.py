@@ -1,14 +1,15 @@
 """The arguments that servers and runs share: their namespace, and the nodes that their pods run on."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pulumi
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.components.arguments import Input, Part
+from gke_ai.components.arguments import Input, Part, Refused
+from gke_ai.components.bucket import ModelBucket
 from gke_ai.components.cluster.connection import InCluster, kubeconfig_in
 from gke_ai.components.pools.compute_class import ComputeClass
 from gke_ai.components.pools.gpu_pool import GpuNodePool
@@ -18,6 +19,7 @@ from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.support.alone import check_alone, stack_of
 from gke_ai.settings.model import TokenSecret, Workload
 from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import Placed
 
 W = TypeVar("W", bound=Workload)
@@ -114,6 +116,8 @@ class WorkloadArguments(InCluster):
         if self.placed is not None:
             return self.placed
         section, cluster, others = self._with_token(self.section(kind)), self.place(), self.components()
+        if self.space is not None and (mistakes := [*without_access(section, self.space, others)]):
+            raise Refused(component, *mistakes)
         section._further = self.pod.content
         nodes = [other.section for other in others if isinstance(other, NodePoolComponent | ComputeClass)]
         known = cluster.section if cluster else None
@@ -140,6 +144,17 @@ class WorkloadArguments(InCluster):
         # Beside another pool of the program, only its own label selects the pool.
         own = pool.section.selector if isinstance(pool, NodePoolComponent) else {}
         return {**placed.node_selector, **own}
+
+
+def without_access(section: Workload, space: WorkloadNamespace, others: Sequence[pulumi.Resource]) -> Iterator[Problem]:
+    """A problem for each thing that the workload names and its namespace does not have."""
+    if section.queue is not None and space.queues and section.queue not in space.queues:
+        cause = f"namespace {space.called} has no local queue {section.queue}. Kueue would never admit the workload"
+        yield Problem("queue", cause, nearest(section.queue, space.queues))
+    for bucket in others:
+        if isinstance(bucket, ModelBucket) and not space.may_use(bucket):
+            cause = f"namespace {space.called} has no role on bucket {bucket.called}. The pods could not mount it"
+            yield Problem("volume", cause, "Pass the bucket among the buckets of the WorkloadNamespace")
 
 
 class WithToken(WorkloadArguments):

@@ -297,7 +297,7 @@ def _by_keys(values: Any) -> Any:
 
 def _by_key(step: Any) -> Any:
     """A name in Python as the key in the YAML. Other steps of a path stay."""
-    return to_camel(step) if isinstance(step, str) and step.isidentifier() else step
+    return to_camel(step) if isinstance(step, str) and "_" in step and step.islower() else step
 
 
 def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -> tuple[type[Section], str, str]:

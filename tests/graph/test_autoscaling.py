@@ -297,7 +297,7 @@ def test_metric_or_engine_that_is_not_there_is_refused(build: Build) -> None:
         build(
             ServerAutoscaling, AUTOSCALER, deployment=deployment, metrics=[{"metric": "kvCacheUsage", "target": "0.8"}]
         )
-    with pytest.raises(Refused, match=r"deployment\.engine: triton is not a known engine"):
+    with pytest.raises(Refused, match=r"deployment\.engine: engine triton is unknown"):
         build(ServerAutoscaling, AUTOSCALER, deployment={**deployment, "engine": "triton"})
 
 

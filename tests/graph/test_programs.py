@@ -389,6 +389,48 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         ),
         "slices",
     ),
+    "a cluster queue that nobody has": (
+        lambda: WorkloadNamespace(
+            "llm",
+            kueue=KueueStack("kueue", cluster=theirs(), queues=[ClusterQueue("gpus", pools=[l4(standard())])]),
+            queues={"team": "gpu"},
+        ),
+        "queues.team: kueue has no cluster queue gpu. Kueue would admit nothing here. Did you mean gpus?",
+    ),
+    "a local queue that its namespace does not have": (
+        lambda: TrainingJob(
+            "t",
+            namespace=WorkloadNamespace("llm", cluster=theirs(), queues={"team": "gpus"}),
+            accelerator="nvidia-l4",
+            image="i:1",
+            queue="tema",
+        ),
+        "queue: namespace llm has no local queue tema. Kueue would never admit the workload. Did you mean team?",
+    ),
+    "a bucket that its namespace may not use": (
+        lambda: FinetuneJob(
+            "t",
+            namespace=WorkloadNamespace("llm", cluster=theirs()),
+            accelerator="nvidia-l4",
+            volume=ModelBucket("models", location="us-central1").volume("/data"),
+        ),
+        "volume: namespace llm has no role on bucket my-project-models. The pods could not mount it.",
+    ),
+    "fewer replicas at most than at least": (
+        lambda: JetStreamAutoscaling(
+            "a",
+            cluster=theirs(),
+            deployment="maxengine-server",
+            min_replicas=3,
+            max_replicas=1,
+            metrics=[{"metric": "slotsUsed", "target": "0.8"}],  # type: ignore[list-item]
+        ),
+        "max_replicas",
+    ),
+    "a variable with a number": (
+        lambda: VllmServer("s", cluster=theirs(), namespace="llm", model="m", env={"A_B": 1}),  # type: ignore[dict-item]
+        "env.A_B: the value is a number, and must be text.",
+    ),
     "a compute class of a machine that nobody has": (
         lambda: ComputeClass("c", cluster=theirs(), priorities=[{"machine_type": "g2-standard-5"}]),  # type: ignore[list-item]
         "priorities[0].machine_type: g2-standard-5 is not a machine type",

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from gke_ai.catalog.documents import Reader, read
-from gke_ai.cli.deploy import TOOLS as NAMES
 from gke_ai.review.gitops.command import files
 from gke_ai.review.gitops.objects import InCluster, Stage
+from gke_ai.review.gitops.tools import TOOLS
 from tests.support.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
 from tests.support.registered import tool
 from tests.support.repository import CONFIGURATIONS
@@ -53,7 +53,7 @@ def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, str, str, str], dict[
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TOOLS)
 @pytest.mark.parametrize("path", CONFIGURATIONS)
 def test_every_object_is_written_as_it_is_registered_and_no_other(path: str, name: str) -> None:
     record = shared_record(configuration(path))
