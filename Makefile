@@ -24,7 +24,7 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 # pyproject.toml has the settings.
 SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -42,10 +42,9 @@ preview-json:  ## print Pulumi's JSON of a preview on a new stack
 report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [BEGIN=2027-03-13T18:00:00Z] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg] [BLOCKS=out.svg]
-crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
 recover:  ## repair the state after a killed up
 down:  ## delete a stack
-up status runs snapshot when logs remove-run verify smoke preview policies preview-json report rehearse simulate crds recover down:
+up status runs snapshot when logs remove-run verify smoke preview policies preview-json report rehearse simulate recover down:
 	@$(GKE_AI)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]

@@ -26,6 +26,13 @@ DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_D
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
 
 
+# No hook scales it: docs/decisions/0007-outside-the-graph.md
+WITH_NODES = (
+    "A deletion of pool {} may not end while it has nodes: https://github.com/llm-d/llm-d/issues/2379. `gke-ai up` and "
+    "`gke-ai down` scale it to zero nodes first. Before a plain `pulumi up` or `pulumi destroy`, do so yourself."
+)
+
+
 class GpuNodePoolArguments(NodePoolArguments, GpuPool):
     secondary_boot_disk: Input[str] | None = None  # type: ignore[assignment]
     kubeconfig: Input[str] | None = None
@@ -106,6 +113,8 @@ class GpuNodePool(NodePoolComponent):
             network_profile=PROFILE if spec.fabric.nics else None,
             networks=networks_of(spec, args.networks),
         )
+        if spec.fabric.nics and pulumi.runtime.is_dry_run():
+            pulumi.log.info(WITH_NODES.format(spec.name), self)
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if spec.create_before_delete:
             drain_old_pool(spec.name, node_pool, kubeconfig_in(args.kubeconfig, self.cluster))

@@ -16,6 +16,7 @@ from gke_ai.components.arguments import Input, Part, takes
 from gke_ai.components.base import Component, custom_object, custom_resource
 from gke_ai.components.cluster.connection import AnyCluster, InCluster, kubeconfig_in
 from gke_ai.components.pools.node_pool import NodePoolComponent
+from gke_ai.components.queues.crds import crds_first
 from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
 from gke_ai.components.support.alone import check_alone, stack_of
 from gke_ai.components.support.cluster_client import connection, in_thread
@@ -33,6 +34,7 @@ RELEASE = "kueue"
 MANAGER = f"{RELEASE}-controller-manager"  # the chart's Deployment
 JOBSET_NAMESPACE = JOBSET
 JOBSET_RELEASE = "jobset"
+JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 # Aggregated ClusterRoles of the chart. If Helm deletes them together with the roles that they aggregate, the
 # aggregation controller sometimes recreates them: `helm uninstall --wait` then waits forever, and two empty roles stay.
 # So Helm does not wait, and these two are resources of their own, which outlive the release.
@@ -122,12 +124,11 @@ class KueueStack(Component):
 
     Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this
     component, so Pulumi deletes them while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs, and with them
-    every queue and workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor
-    deletes. After this component is deleted, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes the CRD and every
-    JobSet of the cluster.
+    every queue and workload of the cluster. JobSet's CRD stays, as Helm keeps it. After this component is deleted,
+    `kubectl delete crd jobsets.jobset.x-k8s.io` deletes the CRD and every JobSet of the cluster.
 
-    A new version upgrades in place: queued workloads stay queued, and running ones continue. Upgrade JobSet's CRD first
-    with `gke-ai crds`; an update that changes JobSet's version logs this. A changed list of namespaces
+    A new version upgrades in place: queued workloads stay queued, and running ones continue. JobSet's CRD, which Helm
+    does not upgrade, is applied first, with `kubeconfig` or a cluster; a preview says so. A changed list of namespaces
     restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
     minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
@@ -185,7 +186,7 @@ class KueueStack(Component):
                 description=priority.description,
             )
 
-        jobset_release = self._jobset(args.jobset_version or JOBSET_VERSION) if args.jobset else []
+        jobset_release = self._jobset(args.jobset_version or JOBSET_VERSION, kubeconfig) if args.jobset else []
         controllers = [*jobset_release]
         if args.trainer == "install":
             controllers.append(install_trainer(name, self, jobset_release))
@@ -271,11 +272,9 @@ class KueueStack(Component):
             for role in AGGREGATED_ROLES
         ]
 
-    def _jobset(self, version: str) -> list[pulumi.Resource]:
+    def _jobset(self, version: str, kubeconfig: pulumi.Input[str] | None) -> list[pulumi.Resource]:
         """JobSet's chart, in its own namespace."""
-        always = pulumi.ResourceHookOptions(on_dry_run=True)
-        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", warn_of_crd, always)
-        hooks = pulumi.ResourceHookBinding(before_update=[crd_first])
+        hooks = crds_first(self, "JobSet", JOBSET_CRD, kubeconfig)
         # The chart in JobSet's repository defaults to a staging image.
         values = {"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}}
         return [helm_release(self, JOBSET_RELEASE, JOBSET_NAMESPACE, JOBSET_CHART, version, values, hooks=hooks)]
@@ -365,17 +364,6 @@ def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:
         raise pulumi.RunError(
             f"Flavor {new['metadata']['name']}: {' and '.join(changed)} would change. Kueue would refuse the update, "
             "because it has a topology. Give the flavor a new name, also in the cluster queues."
-        )
-
-
-def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
-    """Warn that Helm does not upgrade the CRD when JobSet's version changes."""
-    before, after = ((inputs or {}).get("version") for inputs in (args.old_inputs, args.new_inputs))
-    if before != after:
-        pulumi.log.warn(
-            f"JobSet changes from {before} to {after}, but Helm does not upgrade its CRD. If you have not upgraded it "
-            "yet, run this before the update: gke-ai crds --stack STACK (make crds on the emulator). "
-            "See docs/upgrading.md."
         )
 
 

@@ -78,15 +78,6 @@ def render(stack: Stack, folder: Path, tool: str) -> None:
     command.render(stack, folder, tool)
 
 
-@verb("gke-ai crds --stack prod")
-@with_stack()
-def crds(stack: Stack) -> None:
-    """Upgrades JobSet's CRD, before an `up` that changes JobSet's version."""
-    from gke_ai.ops.lifecycle import deploy
-
-    deploy.upgrade_crds(stack)
-
-
 @verb("gke-ai recover --stack prod")
 @with_stack()
 def recover(stack: Stack) -> None:

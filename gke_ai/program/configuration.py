@@ -64,6 +64,8 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         pulumi.log.warn(warning)
     for estimate in cold_start.estimates(stack.servers, stack.measured):
         pulumi.log.info(str(estimate))
+    if stack.settings.policies == "mandatory" and pulumi.runtime.is_dry_run():
+        pulumi.log.info("gke-ai:policies is mandatory. Pulumi runs the policies only with `--policy-pack policy`.")
     return stack, project, secrets
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from emulator.tests.harness import Project
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
+from gke_ai.components.queues.kueue import JOBSET_CRD
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:
@@ -31,6 +35,9 @@ FinetuneJob(
     image="i:" + pulumi.Config().require("tag")
 )
 """
+QUEUES = """
+KueueStack("queues", opts=options, install=False, jobset=True, kubeconfig=open("kubeconfig").read())
+"""
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import pulumi
 import pulumi_kubernetes as k8s
-from gke_ai.components import FinetuneJob, VllmServer
+from gke_ai.components import FinetuneJob, KueueStack, VllmServer
 
 provider = k8s.Provider("theirs", kubeconfig=open("kubeconfig").read(), cluster_identifier="theirs")
 options = pulumi.ResourceOptions(providers=[provider])
@@ -97,3 +104,19 @@ def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_
     assert first in names(cluster, "jobs")
     run(program, "destroy")
     assert names(cluster, "jobs,services,configmaps,pods") == set()
+
+
+@pytest.mark.parametrize("program", [QUEUES], indirect=True, ids=["queues"])
+def test_a_plain_up_upgrades_the_crd_that_an_earlier_jobset_left(
+    program: Project, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Helm would not. What JobSet 0.12 accepts and 0.11 does not is an action of a failed child Job."""
+    action, earlier = '"RestartJobAndIgnoreMaxRestarts"', tmp_path / "crd.json"
+    (file,) = Path(cluster.emulator.run("chart", JOBSET_CHART, JOBSET_VERSION).strip(), "crds").glob("*jobsets.yaml")
+    crd = json.dumps(yaml.load(file.read_text(), yaml.CSafeLoader))
+    earlier.write_text(re.sub(f"{action}, |, {action}", "", crd))
+    cluster.kubectl("create", "-f", str(earlier))
+    run(program, "up")
+    assert action in cluster.kubectl("get", "crd", JOBSET_CRD, "-o", "json")
+    run(program, "destroy")
+    cluster.kubectl("delete", "crd", JOBSET_CRD)  # which Helm keeps

@@ -184,20 +184,6 @@ def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
 
 
 @pytest.mark.parametrize("adapter", EXAMPLES)
-def test_cloud_resources_are_those_of_the_source(adapter: str, records: dict[str, Record]) -> None:
-    text = yaml.safe_dump(filled(SOURCE["cloud"][adapter])).replace("jetstream-iam-sa", "prom-frontend-sa")
-    kinds = ("gcp:projects/", "gcp:serviceaccount/")
-    registered = [
-        {"type": resource.type, **resource.inputs}
-        for resource in records[adapter].resources.values()
-        if resource.type.startswith(kinds)
-    ]
-    for resource in registered:
-        resource.pop("displayName", None)
-    assert sorted(registered, key=kind_of) == sorted(yaml.safe_load(text), key=kind_of)
-
-
-@pytest.mark.parametrize("adapter", EXAMPLES)
 def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: dict[str, Record]) -> None:
     wanted, record = filled(SOURCE["server"]), records[adapter]
     deployment = record.one("Deployment", "maxengine-server").inputs
@@ -225,10 +211,6 @@ def objects(record: Record) -> list[Any]:
 
 def identity(item: Mapping[str, Any]) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
-
-
-def kind_of(resource: Mapping[str, Any]) -> str:
-    return str(resource["type"])
 
 
 def filled(value: Any) -> Any:

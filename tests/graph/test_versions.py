@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,8 @@ import pytest
 
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.components import KueueStack
-from gke_ai.components.queues.kueue import refuse_other_nodes, warn_of_crd
-from gke_ai.ops.lifecycle import crds
-from gke_ai.terminal import Stop
-from gke_ai.workspace.stack import Stack
+from gke_ai.components.queues import crds
+from gke_ai.components.queues.kueue import refuse_other_nodes
 from tests.support.recorder import Record
 
 Build = Callable[..., Record]
@@ -46,18 +44,62 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
     assert held == {"kueue": ("0.16.2", "v0.16.2"), "jobset": ("0.11.1", "v0.11.1")}
 
 
-def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages: list[str] = []
-    monkeypatch.setattr(pulumi.log, "warn", messages.append)
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """A cluster with JobSet's CRD: the CRDs that are applied to it, and what is logged."""
+    seen: dict[str, list[str]] = {"applied": [], "said": []}
+    names = ("jobsets", "others")
 
-    def change(before: str, after: str) -> None:
-        warn_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
+    async def crds_of(*_: object) -> list[dict[str, str]]:
+        return [{"name": name} for name in names]
 
+    monkeypatch.setattr(crds, "crds_of", crds_of)
+    monkeypatch.setattr(crds, "has", lambda _, crd: crd in names)
+    monkeypatch.setattr(crds, "apply_crd", lambda _, crd: seen["applied"].append(crd["name"]))
+    for level in ("info", "warn"):
+        monkeypatch.setattr(pulumi.log, level, seen["said"].append)
+    return seen
+
+
+def change(before: str | None, after: str, crd: str = "jobsets", kubeconfig: str | None = "its") -> None:
+    """Run what comes before the creation or the update of JobSet's release."""
+    new = {"version": after, "chart": "oci://registry/jobset", "name": "jobset", "namespace": "jobset-system"}
+    args = pulumi.ResourceHookArgs("", "", "", "", new, {"version": before} if before else None)
+    asyncio.run(crds.update(args, None, "JobSet", crd, kubeconfig))  # type: ignore[arg-type]
+
+
+def test_a_new_version_of_jobset_applies_the_crds_of_its_chart_first(cluster: dict[str, list[str]]) -> None:
     change("0.12.0", "0.12.0")
-    assert messages == []
+    assert cluster["applied"] == []
     change("0.11.1", "0.12.0")
-    assert "from 0.11.1 to 0.12.0" in messages[0]
-    assert "gke-ai crds" in messages[0]
+    assert cluster == {"applied": ["jobsets", "others"], "said": []}
+
+
+def test_an_installation_applies_them_only_where_an_earlier_one_left_the_crd(cluster: dict[str, list[str]]) -> None:
+    change(None, "0.12.0", crd="absent")
+    assert cluster["applied"] == []
+    change(None, "0.12.0")
+    assert cluster["applied"] == ["jobsets", "others"]
+
+
+def test_a_preview_says_that_crds_come_first_and_applies_none(
+    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: True)
+    change(None, "0.12.0")
+    change("0.12.0", "0.12.0")
+    assert cluster["said"] == []
+    change("0.11.1", "0.12.0")
+    assert "JobSet changes from 0.11.1 to 0.12.0. The update first applies the CRDs" in cluster["said"][0]
+    assert cluster["applied"] == []
+
+
+def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dict[str, list[str]]) -> None:
+    change(None, "0.12.0", kubeconfig=None)
+    change("0.11.1", "0.12.0", kubeconfig=None)
+    (said,) = cluster["said"]
+    assert "Run: helm show crds oci://registry/jobset --version 0.12.0 | kubectl apply --server-side" in said
+    assert cluster["applied"] == []
 
 
 BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations": [{"key": "gpu"}]}
@@ -92,19 +134,3 @@ def test_a_flavor_gets_a_topology_and_one_without_other_nodes() -> None:
     change_flavor(BLUE, BLUE)
     change_flavor({"nodeLabels": {"pool": "blue"}}, BLUE)
     change_flavor({"nodeLabels": {"pool": "blue"}}, {"nodeLabels": {"pool": "red"}})
-
-
-@pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
-def test_crd_is_that_of_the_version_that_the_next_update_installs(
-    queues: dict[str, str], version: str, tmp_path: Path
-) -> None:
-    (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps({"config": {"gke-ai:queues": queues}}))
-    assert crds.wanted(Stack("dev", tmp_path / "Pulumi.dev.yaml")) == version
-
-
-def test_unreadable_chart_is_reported_with_helms_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match="Helm cannot read the chart"):
-        crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Stop, match="is not on PATH"):
-        crds.of_chart("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0")

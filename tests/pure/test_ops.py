@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -223,41 +222,6 @@ def test_only_a_jobset_of_the_stacks_own_kueue_counts(parent: str, name: str, na
     release: dict[str, Any] = {"urn": f"{URN}{parent}${RELEASE}::{name}", "type": RELEASE, "parent": component["urn"]}
     release["inputs"] = {"name": name, "namespace": namespace}
     assert down.jobset_release([component, release]) is own
-
-
-class Crds:
-    """An API server with JobSet's CRD, and JobSets of somebody else or none."""
-
-    def __init__(self, jobsets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        from kubernetes import client
-
-        self.deleted = False
-        monkeypatch.setattr(down, "list_objects", lambda *_, **__: [{}] * jobsets)
-        monkeypatch.setattr(time, "sleep", lambda _: None)
-        monkeypatch.setattr(client, "ApiextensionsV1Api", lambda _: self)
-
-    def delete_custom_resource_definition(self, name: str, **_: Any) -> None:
-        """Deletes it, if it is there."""
-        assert name == "jobsets.jobset.x-k8s.io"
-        self.read_custom_resource_definition(name)
-        self.deleted = True
-
-    def read_custom_resource_definition(self, _: str, **__: Any) -> None:
-        """Finds it until it is deleted."""
-        from kubernetes.client.exceptions import ApiException
-
-        if self.deleted:
-            raise ApiException(status=404)
-
-
-def test_unused_crd_of_jobset_is_deleted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    free = Crds(0, monkeypatch)
-    down.delete_crd(None)  # type: ignore[arg-type]
-    assert free.deleted
-    used = Crds(1, monkeypatch)
-    down.delete_crd(None)  # type: ignore[arg-type]
-    assert not used.deleted
-    assert "JobSets that are not of this stack" in capsys.readouterr().out
 
 
 def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:

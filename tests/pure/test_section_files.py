@@ -24,7 +24,6 @@ from gke_ai.forecast.rehearse import prepared, sources
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.upgrades import Upgrade
 from gke_ai.forecast.simulate.command import queues_of
-from gke_ai.ops.lifecycle import crds
 from gke_ai.ops.repository.upgrade import mistakes
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.model import Settings
@@ -321,7 +320,6 @@ def test_a_rehearsal_reads_the_files_of_both_sides(tmp_path: Path, monkeypatch: 
 def test_every_reader_of_a_section_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queues = {**good()["queues"], "jobsetVersion": "0.11.1"}
     file = in_files(tmp_path / "Pulumi.dev.yaml", {**good(), "queues": queues})
-    assert crds.wanted(Stack("dev", file)) == "0.11.1"
     assert queues_of(file).by_local
     assert list(mistakes(tmp_path, ["dev"])) == []
     (tmp_path / "copies").mkdir()

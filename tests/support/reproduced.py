@@ -84,13 +84,6 @@ def comparable(item: Object) -> Object:
     return item
 
 
-def merged(found: Any, wanted: Any) -> Any:
-    """`found` merged with everything that `wanted` states. A region may be in capitals."""
-    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        return {**found, **{key: merged(found.get(key), value) for key, value in wanted.items()}}
-    return found if found == REGION.upper() and wanted == REGION else wanted
-
-
 def are_equal(registered: Mapping[Any, Any], expected: Mapping[Any, Any]) -> None:
     """Asserts that the registered objects are those of the documents. Names the first that is not."""
     assert registered.keys() == expected.keys()

@@ -101,6 +101,21 @@ def chart(reference: str, version: str | None, repository: str | None = None) ->
     return Chart(folder, str(described["name"]), recorded)
 
 
+RENDERED = {"chart", "version", "release_name", "namespace"}
+
+
+def render(options: Mapping[str, Any]) -> list[Object]:
+    """The objects of a chart with its CRDs, as the official plugin's function `helm:template` returns them."""
+    if unknown := options.keys() - RENDERED:
+        raise Refused(f"helm:template: the emulator does not know {', '.join(sorted(unknown))}")
+    folder = chart(options["chart"], options["version"]).folder
+    command = ["helm", "template", options["release_name"], str(folder), "--include-crds"]
+    done = subprocess.run([*command, "--namespace", options["namespace"]], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused(f"helm:template: {done.stderr.strip()}")
+    return [obj for obj in yaml.load_all(done.stdout, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if obj]
+
+
 def _chart_of(release: Mapping[str, Any]) -> Chart:
     return chart(release["chart"], release.get("version"), (release.get("repositoryOpts") or {}).get("repo"))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
 from emulator.pulumi import sdk_types
-from emulator.pulumi.kubernetes import checks, configuration, kinds, objects, refusals, releases
+from emulator.pulumi.kubernetes import checks, configuration, helm, kinds, objects, refusals, releases
 from emulator.pulumi.kubernetes.api import ApiError, Cluster, Resource, UnreachableError
 from emulator.pulumi.kubernetes.kubeconfig import Kubeconfig
 from emulator.pulumi.kubernetes.objects import Object, Properties, annotation, is_true, metadata
@@ -59,6 +60,14 @@ class KubernetesProvider(Provider):
         """
         schema = {"name": self.name, "version": self.version, "provider": {"inputProperties": configuration.schema()}}
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema))
+
+    def Invoke(self, request: provider_pb2.InvokeRequest, context: Servicer) -> provider_pb2.InvokeResponse:
+        if request.tok != "kubernetes:helm:template":
+            return super().Invoke(request, context)
+        options = json.loads(plain(decode(request.args))["jsonOpts"])
+        # `return` is a keyword of Python, so it can't be written as an argument.
+        answer: Any = {"return": encode({"result": helm.render(options)})}
+        return provider_pb2.InvokeResponse(**answer)
 
     # ------------------------------------------------------------------------------------------------- configuration
     def CheckConfig(self, request: provider_pb2.CheckRequest, context: Servicer) -> provider_pb2.CheckResponse:

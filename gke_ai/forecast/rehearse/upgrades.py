@@ -126,8 +126,6 @@ class _ReleaseUpdate(Update):
 
     def __init__(self, emulator: Scratch, stack: str, config: Path, upgrade: Upgrade) -> None:
         self._standstill = Standstill(emulator.kubeconfig(), [RELEASES[name] for name in upgrade.releases])
-        if "jobset" in upgrade.releases:  # Helm does not upgrade its CRD: docs/upgrading.md
-            emulator.run("gke-ai", "crds", "--stack", stack, "--config", str(config))
         super().__init__(emulator, stack, config)
 
     def waits_for(self) -> str:

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gke_ai.catalog import section_files
-from gke_ai.catalog.versions import JOBSET_CHART
-from gke_ai.ops.lifecycle import crds, down, network_pools
+from gke_ai.ops.lifecycle import down, network_pools
 from gke_ai.ops.status import command as status
 from gke_ai.terminal import Stop, echo
 from gke_ai.workspace.configuration_file import read_keys
-from gke_ai.workspace.emulated import copies, emulator
+from gke_ai.workspace.emulated import copies
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import ROOT, Stack
 
@@ -113,12 +112,6 @@ def preview_json(stack: Stack) -> None:
         os.environ["PULUMI_BACKEND_URL"] = f"file://{backend}"
         ensure(stack)
         raise SystemExit(stack.pulumi("preview", "--json", configured=True).returncode)
-
-
-def upgrade_crds(stack: Stack) -> None:
-    """Applies the CRD of JobSet's chart; on the emulator, from the chart in its cache."""
-    chart = emulator("chart", JOBSET_CHART, crds.wanted(stack)).strip() if on_emulator() else None
-    crds.crds(stack, chart)
 
 
 def delete(stack: Stack) -> None:

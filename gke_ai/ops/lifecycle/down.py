@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.formats.console import PlainConsole
 from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.values import items
 from gke_ai.ops.lifecycle.network_pools import network_pools, scale_to_zero
 from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 from gke_ai.terminal import Stop
-from gke_ai.workspace.stack import Stack, kubectl
+from gke_ai.workspace.stack import Stack
 
 # Name and namespace of JobSet's release, and its CRD in the chart's `crds/`, which Helm never deletes:
 # https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
 JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
-GONE_SECONDS = 60
 console = PlainConsole(highlight=False, soft_wrap=True)
 
 
@@ -43,8 +40,8 @@ def down(stack: Stack) -> None:
             f"{kept_pods and f'Namespaces wait for:{chr(10)}{kept_pods}'}"
             f"Fix the error above and run down again. If down was killed, run {stack.next('recover')} first."
         )
-    if release and outlives and api is not None:
-        delete_crd(api)
+    if release and outlives:
+        console.print(f"Kept in the cluster, as Helm keeps it: CRD {JOBSET_CRD}, with every JobSet of others.")
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")
 
@@ -73,31 +70,6 @@ def jobset_release(resources: list[dict[str, Any]]) -> bool:
     kueue = {resource["urn"] for resource in resources if resource["type"] == KUEUE_STACK}
     releases = (item for item in resources if item["type"] == RELEASE and item.get("parent") in kueue)
     return any((item["inputs"].get("name"), item["inputs"].get("namespace")) == JOBSET for item in releases)
-
-
-def delete_crd(api: ApiClient) -> None:
-    """Deletes JobSet's CRD, which Helm leaves in an existing cluster, unless others use it."""
-    from kubernetes.client import ApiextensionsV1Api
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    crds, except_it = ApiextensionsV1Api(api), f"Everything is deleted except the CRD {JOBSET_CRD}"
-    by_hand = f"Next: {kubectl()} delete crd {JOBSET_CRD}"
-    try:
-        if list_objects(api, f"/apis/{JOBSET_API}/jobsets"):
-            console.print(f"Kept the CRD {JOBSET_CRD}: the cluster has JobSets that are not of this stack.")
-            return
-        crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
-        for _ in range(GONE_SECONDS):  # otherwise the next install could find it during its deletion
-            time.sleep(1)
-            crds.read_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
-        raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion, but still exists. Everything else is deleted.")
-    except ApiException as error:
-        if error.status != 404:
-            raise Stop(f"{except_it} ({error.reason}). {by_hand}") from None
-        console.print(f"The CRD {JOBSET_CRD}, which Helm keeps, is deleted too.")
-    except HTTPError as error:
-        raise Stop(f"{except_it} ({type(error).__name__}). {by_hand}") from None
 
 
 def protected(resources: list[dict[str, Any]]) -> list[str]:
