@@ -44,6 +44,7 @@ from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, S
 from gke_ai.components.serving.tgi import TgiServer
 from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
+from gke_ai.components.stated import MachineShape, Region
 from gke_ai.components.workloads.arguments import PodParts, SecretKey
 from gke_ai.manifests.cluster_queue import NodeFlavor
 from gke_ai.settings.resolved.gateway import ModelRule

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.machines.zones import ZONES
 from gke_ai.components import (
     ClusterConnection,
     ClusterQueue,
@@ -35,6 +38,7 @@ from gke_ai.components import (
     WorkloadNamespace,
 )
 from gke_ai.components.arguments import Refused
+from gke_ai.components.stated import MachineShape, Region
 from gke_ai.components.workloads.arguments import PodParts, SecretKey
 from gke_ai.settings.model import Autoscaling, Spot
 from tests.support.recorder import PROJECT, ROOT, Record, record
@@ -240,6 +244,29 @@ def test_outputs_are_arguments_where_they_decide_no_shape(run: Run) -> None:
     assert container["image"] == "example.com/vllm@sha256:0"
     assert {"name": "BUCKET", "value": "mine"} in container["env"]
     run(program, preview=True)
+
+
+def test_a_program_states_a_machine_and_a_region_that_the_catalog_lacks(run: Run) -> None:
+    def program() -> None:
+        place = Region("us-newplace1", zones=["us-newplace1-a", "us-newplace1-d"])
+        shape = MachineShape("a9-highgpu-8g", vcpus=224, memory_gib=3968, gpu="nvidia-x9", gpus=8)
+        cluster = GkeCluster("ml", location=place, mode="standard", project="p")
+        pool = GpuNodePool("x9", cluster=cluster, machine_type=shape, nodes_per_zone=1)
+        models = ModelBucket("models", location=place, project="p")
+        kueue = KueueStack("kueue", cluster=cluster, queues=[ClusterQueue("gpus", pools=[pool])])
+        llm = WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
+        VllmServer("gemma", namespace=llm, pool=pool, gpus=8, model="google/gemma-3-4b-it", queue="team")
+
+    with mock.patch.dict(MACHINES), mock.patch.dict(ZONES):
+        found = run(program)
+    nodes = found.one("NodePool", "x9").inputs
+    assert nodes["nodeLocations"] == ["us-newplace1-a", "us-newplace1-d"]
+    gpus = nodes["nodeConfig"]["guestAccelerators"][0]
+    assert (gpus["type"], gpus["count"]) == ("nvidia-x9", 8)
+    (group,) = found.one("ClusterQueue").inputs["spec"]["resourceGroups"]
+    quota = {resource["name"]: resource["nominalQuota"] for resource in group["flavors"][0]["resources"]}
+    assert quota["nvidia.com/gpu"] == "16"
+    assert pod(found, "Deployment")["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
 
 # --- open at the edges ------------------------------------------------------------------------------------------------
@@ -448,6 +475,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "parts of pods that are misspelled": (
         lambda: PodParts(secret_envs={}),  # type: ignore[call-arg]
         "Did you mean secret_env?",
+    ),
+    "a machine that the catalog has with other figures": (
+        lambda: MachineShape("g2-standard-24", vcpus=2, memory_gib=4),
+        "g2-standard-24: is in the catalog with other figures",
     ),
     "options of a route, which is no resource": (
         lambda: Route(servers={}, opts=pulumi.ResourceOptions()),  # type: ignore[call-arg]

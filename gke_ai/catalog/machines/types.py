@@ -113,7 +113,7 @@ def _arch(name: str) -> str:
     return "arm64" if _family(name) in _ARM else "amd64"
 
 
-MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in _machines()}
+MACHINES: dict[str, Machine] = {machine.name: machine for machine in _machines()}
 # Machines that this program creates only in its own node pools, with a workload policy:
 # gke_ai/catalog/fabric/nvlink.py.
 ONLY_IN_POOLS: frozenset[str] = frozenset(machine.name for machine in MACHINES.values() if machine.family == "a4x")

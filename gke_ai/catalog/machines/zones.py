@@ -7,7 +7,6 @@ and zones that Google assigns by project are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 _REGIONS = """
 africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2
@@ -20,7 +19,7 @@ us-west2 us-west3 us-west4
 # Zone letters of regions whose zones are not a, b and c.
 _LETTERS = {"europe-west1": "bcd", "us-central1": "abcf", "us-east1": "bcd"}
 
-ZONES: Mapping[str, tuple[str, ...]] = {
+ZONES: dict[str, tuple[str, ...]] = {
     region: tuple(f"{region}-{letter}" for letter in _LETTERS.get(region, "abc")) for region in _REGIONS.split()
 }
 
