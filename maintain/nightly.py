@@ -50,7 +50,7 @@ PARTS: Mapping[str, Part] = {
         )
     ),
     "tables": Part(nightly("kueue_tables"), "worksteal"),
-    "releases": Part(nightly("existing_kueue", "kueue_releases", "pod_requests", "queue_upgrade")),
+    "releases": Part(nightly("existing_kueue", "kueue_releases", "plain_pulumi", "pod_requests", "queue_upgrade")),
     "rollouts": Part((*cluster("environments", "model_cache", "training_job"), *nightly("canary", "pool_change"))),
     "systems": Part(
         (

@@ -111,7 +111,7 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     assert "The update first applies the CRDs of its chart" in output
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {
-        "update": ["kubernetes:helm.sh/v3:Release::jobset", "kubernetes:helm.sh/v3:Release::kueue"]
+        "update": ["kubernetes:helm.sh/v3:Release::kueue", "kubernetes:helm.sh/v3:Release::kueue/jobset"]
     }
     assert NEW_ACTION not in crd(full)
     full.make("up", config)
