@@ -27,9 +27,9 @@ class JetStreamServerArguments(ServerArguments, OnTpus, JetStream):
 
 
 class JetStreamServer(ModelServer[JetStream]):
-    """A Deployment of JetStream and its Service, with one single-host TPU slice per replica. See `ModelServer`.
+    """Serves a MaxText checkpoint on TPUs with JetStream, one single-host slice a replica: Deployment and Service.
 
-    Legacy: JetStream is archived since 2026-02-01. Use `VllmTpuServer` instead.
+    For checkpoints that JetStream serves today. It is archived since 2026-02-01: for others, use `VllmTpuServer`.
 
     A pod has two containers: the model server, which speaks gRPC, and an HTTP server in front of it. `model` is
     MaxText's name of a model, such as `gemma-7b`. The pod reads the checkpoint as its service account, which needs a

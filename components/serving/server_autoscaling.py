@@ -151,7 +151,10 @@ class ServerAutoscaling(Component):
 
 
 class JetStreamAutoscaling(ServerAutoscaling):
-    """A `ServerAutoscaling` of JetStream, by the metrics of its server and of the TPUs.
+    """Scales a JetStream server by the requests that wait, the slots in use, and the memory of its TPUs.
+
+    A `ServerAutoscaling`, for a `JetStreamServer` or for a Deployment that somebody else made. The metrics adapter
+    comes with the first one in a cluster.
 
     Example:
         JetStreamAutoscaling(

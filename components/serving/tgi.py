@@ -20,9 +20,10 @@ class TgiServerArguments(ServerArguments, OnGpus, Tgi):
 
 
 class TgiServer(ModelServer[Tgi]):
-    """A Deployment of Text Generation Inference and its Service. See `ModelServer`.
+    """Serves a Hugging Face model on GPUs with Text Generation Inference: a Deployment, and its Service.
 
-    Legacy: TGI is in maintenance mode since 2025-12-11. Use `VllmServer` instead.
+    For models that run on TGI today. Since 2025-12-11, TGI is in maintenance mode and gets no new models: for those,
+    use `VllmServer`.
 
     `model` is a model id on Hugging Face. `quantize` is TGI's `--quantize`, such as `bitsandbytes-nf4`.
 

@@ -20,7 +20,7 @@ class VllmServerArguments(ServerArguments, OnGpus, Vllm):
 
 
 class VllmServer(ModelServer[Vllm]):
-    """A Deployment of vLLM with its OpenAI-compatible API, and its Service. See `ModelServer`.
+    """Serves a Hugging Face model on GPUs with vLLM and its OpenAI-compatible API: a Deployment, and its Service.
 
     `model` is a model id on Hugging Face, and the name of the model for clients. `quantize` is vLLM's `--quantization`,
     such as `awq_marlin`.

@@ -16,7 +16,7 @@ class VllmTpuServerArguments(ServerArguments, OnTpus, WithToken, VllmTpu):
 
 
 class VllmTpuServer(ModelServer[VllmTpu]):
-    """A Deployment of vLLM and its Service, with one single-host TPU slice per replica. See `ModelServer`.
+    """Serves a Hugging Face model on TPUs with vLLM, one single-host slice a replica: a Deployment, and its Service.
 
     `model` is a model id on Hugging Face. The devices of the slice share the model. At its first start, vLLM compiles
     the model for the slice, which takes minutes.
