@@ -75,6 +75,8 @@ def of(root: Path, file: Path) -> str:
         if cluster.get("mode") == "existing":
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
+        if secret := config.get("gke-ai:hfTokenSecret"):
+            run("existing", "secret", secret, "--project", config["gcp:project"])
         try:
             run(*deploying(root), "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
