@@ -281,7 +281,7 @@ class GkeCluster(AnyCluster):
             return cluster_fields.identifier(section, parts, policy)
         return pulumi.Output.all(*parts).apply(lambda known: cluster_fields.identifier(section, known, policy))
 
-    def _create(self, cluster: Cluster) -> gcp.container.Cluster:
+    def _create(self, cluster: Cluster) -> "gcp.container.Cluster":
         project, features, autopilot = self.project, self._features, cluster.mode == "autopilot"
         before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
         network: pulumi.Input[str] | None = cluster.network
@@ -371,19 +371,19 @@ class GkeCluster(AnyCluster):
             member=pulumi.Output.all(number, self.cluster_name).apply(lambda known: agent(known[0])),
         )
 
-    def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
+    def _autopilot_nodes(self) -> "gcp.container.ClusterClusterAutoscalingArgsDict":
         """The service account of the nodes that Autopilot creates."""
         account = self.node_service_account or DEFAULT_ACCOUNT
         return {"auto_provisioning_defaults": {"service_account": account, "oauth_scopes": NODE_SCOPES}}
 
-    def _first_nodes(self) -> gcp.container.ClusterNodeConfigArgsDict | None:
+    def _first_nodes(self) -> "gcp.container.ClusterNodeConfigArgsDict | None":
         """Node settings of the pool that is removed at once: the project may have no default service account."""
         if self.node_service_account is None:
             return None
         return {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
 
     def _create_system_pool(
-        self, pool: SystemPool, resource: gcp.container.Cluster, cluster: Cluster, project: pulumi.Input[str]
+        self, pool: SystemPool, resource: "gcp.container.Cluster", cluster: Cluster, project: pulumi.Input[str]
     ) -> None:
         gcp.container.NodePool(
             *self.child(

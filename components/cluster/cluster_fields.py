@@ -14,7 +14,7 @@ from gke_ai.catalog.project.cluster_updates import disable_google_groups, remove
 from gke_ai.settings.model import Cluster, Maintenance
 
 
-def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:
+def maintenance(settings: Maintenance | None) -> "gcp.container.ClusterMaintenancePolicyArgsDict | None":
     """The maintenance policy: when GKE upgrades, and when it does not."""
     if settings is None:
         return None
@@ -36,7 +36,7 @@ def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenanc
     }
 
 
-def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsConfigArgsDict:
+def endpoints(cluster: Cluster) -> "gcp.container.ClusterControlPlaneEndpointsConfigArgsDict":
     """Endpoints of the control plane: its DNS name and its public address."""
     return {
         "dns_endpoint_config": {"allow_external_traffic": cluster.dns_endpoint},
@@ -44,7 +44,7 @@ def endpoints(cluster: Cluster) -> gcp.container.ClusterControlPlaneEndpointsCon
     }
 
 
-def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None:
+def authorized(cluster: Cluster) -> "gcp.container.ClusterMasterAuthorizedNetworksConfigArgsDict | None":
     """IP ranges that may reach the control plane, without the public addresses of Google Cloud that GKE adds."""
     if not cluster.authorized_networks:
         return None
@@ -55,7 +55,7 @@ def authorized(cluster: Cluster) -> gcp.container.ClusterMasterAuthorizedNetwork
 
 
 def warn_of_kept_networks(
-    resource: gcp.container.Cluster,
+    resource: "gcp.container.Cluster",
     kept: "gcp.container.outputs.ClusterMasterAuthorizedNetworksConfig | None",
     cluster: Cluster,
     project: str,
@@ -74,7 +74,7 @@ def warn_of_kept_networks(
 
 
 def warn_of_kept_exclusions(
-    resource: gcp.container.Cluster,
+    resource: "gcp.container.Cluster",
     kept: "gcp.container.outputs.ClusterMaintenancePolicy | None",
     cluster: Cluster,
     project: str,
@@ -137,7 +137,7 @@ def refuse_before_pools(cluster: Cluster, project: pulumi.Input[str], title: str
     return pulumi.ResourceHookBinding(before_update=[hook])
 
 
-def addons(autopilot: bool, calico: bool, ray: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
+def addons(autopilot: bool, calico: bool, ray: bool) -> "gcp.container.ClusterAddonsConfigArgsDict":
     """Add-ons of a cluster. Autopilot has the others built in, but for Ray's.
 
     GKE returns Ray's as disabled for a cluster that never had it, so stating it changes no cluster.
@@ -181,7 +181,7 @@ def identifier(cluster: Cluster, known: Sequence[str | None], network_policy: st
     )
 
 
-def default_zones(location: str, cluster: gcp.container.Cluster) -> pulumi.Output[list[str]]:
+def default_zones(location: str, cluster: "gcp.container.Cluster") -> pulumi.Output[list[str]]:
     """Zones of a pool without `zones`: known at plan time, unless GKE chooses among more than three."""
     if chooses_zones(location):
         return cluster.node_locations.apply(list)

@@ -119,7 +119,7 @@ class GpuNodePool(NodePoolComponent):
         if spec.create_before_delete:
             drain_old_pool(spec.name, node_pool, kubeconfig_in(args.kubeconfig, self.cluster))
 
-    def nvlink_domain(self, spec: GpuPool, place: Place) -> gcp.container.NodePoolPlacementPolicyArgsDict:
+    def nvlink_domain(self, spec: GpuPool, place: Place) -> "gcp.container.NodePoolPlacementPolicyArgsDict":
         """The placement of nodes in one NVLink domain, with its workload policy.
 
         A policy belongs to a region, so a hash of the cluster ends its name.
@@ -171,7 +171,7 @@ def digits(spec: GpuPool, place: Place, zone: str) -> str:
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 
-def guest_accelerators(spec: GpuPool) -> list[gcp.container.NodePoolNodeConfigGuestAcceleratorArgsDict]:
+def guest_accelerators(spec: GpuPool) -> "list[gcp.container.NodePoolNodeConfigGuestAcceleratorArgsDict]":
     """The GPUs of a node, with their driver."""
     accelerator, count = spec.gpus
     driver: gcp.container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgsDict = {
@@ -180,7 +180,7 @@ def guest_accelerators(spec: GpuPool) -> list[gcp.container.NodePoolNodeConfigGu
     return [{"type": accelerator, "count": count, "gpu_driver_installation_config": driver}]
 
 
-def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def local_ssds(spec: GpuPool) -> "gcp.container.NodePoolNodeConfigArgsDict":
     """The machine's built-in Local SSDs as ephemeral storage of the nodes.
 
     This is GKE's default for such machines. Set explicitly, so the pool has what the quota assumes.
@@ -190,7 +190,7 @@ def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
 
 
-def huge_pages(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def huge_pages(spec: GpuPool) -> "gcp.container.NodePoolNodeConfigArgsDict":
     """The memory that a bare-metal node sets aside for the agent of its NICs."""
     pages: gcp.container.NodePoolNodeConfigArgsDict = {
         "linux_node_config": {"hugepages_config": {"hugepage_size2m": HUGE_PAGES}}
@@ -198,7 +198,7 @@ def huge_pages(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     return pages if is_bare_metal(spec.machine_type) else {}
 
 
-def secondary_boot_disk(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def secondary_boot_disk(spec: GpuPool) -> "gcp.container.NodePoolNodeConfigArgsDict":
     """The disk with the node's preloaded container images.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading

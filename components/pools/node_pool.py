@@ -114,13 +114,13 @@ class NodePoolComponent(Component):
         place: Place,
         *,
         name: pulumi.Input[str] | None = None,
-        accelerators: gcp.container.NodePoolNodeConfigArgsDict | None = None,
-        autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
-        placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
+        accelerators: "gcp.container.NodePoolNodeConfigArgsDict | None" = None,
+        autoscaling: "pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None" = None,
+        placement: "gcp.container.NodePoolPlacementPolicyArgsDict | None" = None,
         network_profile: str | None = None,
         networks: Sequence[str] = (),
         replace_on_changes: Sequence[str] = (),
-    ) -> gcp.container.NodePool:
+    ) -> "gcp.container.NodePool":
         """The pool as a child of this component.
 
         Args:
@@ -184,7 +184,7 @@ class NodePoolComponent(Component):
         return node_pool
 
 
-def whole_pool(spec: Pool) -> gcp.container.NodePoolAutoscalingArgsDict:
+def whole_pool(spec: Pool) -> "gcp.container.NodePoolAutoscalingArgsDict":
     """Limits of the whole pool. The API does not accept limits per zone and of the whole pool together.
 
     No even spread over zones: take accelerators wherever they are available.
@@ -209,7 +209,7 @@ def first_size(spec: Pool, zones: pulumi.Output[list[str]]) -> pulumi.Input[int]
     return zones.apply(per_zone)
 
 
-def upgrades(spec: Pool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+def upgrades(spec: Pool) -> "gcp.container.NodePoolUpgradeSettingsArgsDict | None":
     """Upgrade nodes in place, one by one, if the capacity mode has no extra nodes. Otherwise GKE's default.
 
     GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says. Flex-start pools get the strategy
@@ -220,7 +220,7 @@ def upgrades(spec: Pool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None
     return {"max_surge": 0, "max_unavailable": 1} if ours else None
 
 
-def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def capacity(spec: Pool) -> "gcp.container.NodePoolNodeConfigArgsDict":
     """Node settings of the capacity mode."""
     match spec.capacity:
         case Spot():
@@ -242,7 +242,7 @@ def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
     return {}
 
 
-def image_streaming(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
+def image_streaming(spec: Pool) -> "gcp.container.NodePoolNodeConfigArgsDict":
     """Whether nodes stream images, if the section says so. The provider keeps the current value of an omitted field."""
     return {} if spec.image_streaming is None else {"gcfs_config": {"enabled": spec.image_streaming}}
 

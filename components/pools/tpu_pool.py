@@ -101,7 +101,7 @@ class FlexStartTpuPool(TpuPoolComponent):
         return super().checked(name, pool)
 
 
-def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | None:
+def placement(spec: TpuPool) -> "gcp.container.NodePoolPlacementPolicyArgsDict | None":
     """Placement policy of a multi-host slice. The API accepts no topology for single-host slices."""
     if not spec.slice.multi_host:
         return None
@@ -113,7 +113,7 @@ def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | 
 
 def autoscaling(
     spec: TpuPool, zones: pulumi.Output[list[str]]
-) -> pulumi.Output[gcp.container.NodePoolAutoscalingArgsDict]:
+) -> "pulumi.Output[gcp.container.NodePoolAutoscalingArgsDict]":
     """Limits of an autoscaled pool: per zone if it has one zone, else for the whole pool.
 
     For a multi-host slice, which has one zone, the API reads only the limits per zone.

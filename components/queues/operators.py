@@ -83,7 +83,7 @@ def helm_release(
     hooks: pulumi.ResourceHookBinding | None = None,
     repository: str | None = None,
     main_child: bool = False,
-) -> k8s.helm.v3.Release:
+) -> "k8s.helm.v3.Release":
     """A chart in a namespace of its own. Pulumi does not wait until it answers: what needs it does.
 
     With `main_child`, it takes the options of its component that no child inherits.

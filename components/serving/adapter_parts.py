@@ -86,7 +86,7 @@ class AdapterParts:
 
     def api_service(
         self, group: str, version: str, priority: int, service: tuple[str, str], after: Sequence[pulumi.Resource]
-    ) -> k8s.apiregistration.v1.APIService:
+    ) -> "k8s.apiregistration.v1.APIService":
         """An APIService, created after its server and deleted before it."""
         # An API without a server blocks the deletion of namespaces.
         return k8s.apiregistration.v1.APIService(

@@ -11,7 +11,7 @@ from gke_ai.components.base import SKIP_AWAIT, Component, named
 PRIORITY = "system-node-critical"
 
 
-def critical_namespace(name: str, component: Component) -> tuple[k8s.core.v1.Namespace, k8s.core.v1.ResourceQuota]:
+def critical_namespace(name: str, component: Component) -> "tuple[k8s.core.v1.Namespace, k8s.core.v1.ResourceQuota]":
     """Creates a namespace for pods of this priority, and the quota without which GKE allows none in it."""
     space = k8s.core.v1.Namespace(*component.child(name), metadata={"name": name})
     quota = k8s.core.v1.ResourceQuota(
