@@ -75,7 +75,8 @@ def read(version: str, system: str, stack: str, prepared: bool = True) -> tuple[
     If `prepared`, the configuration is ready for the upgrade, as docs/upgrading.md says; else it is as recorded.
     """
     text = (FOLDER / version / f"{system}.json").read_text()
-    text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::").replace("::STACK", f"::gke-ai-{stack}")
+    text = text.replace("urn:pulumi:STACK::", f"urn:pulumi:{stack}::")
+    text = re.sub(r"(?<=::)STACK|(?<=-of-)STACK", f"gke-ai-{stack}", text)
     text = text.replace(FORMER_DUMMY_TOKEN, os.environ.get("HF_TOKEN") or DUMMY_TOKEN)
     record = json.loads(text.replace("CERTIFICATE", CERTIFICATE))
     resources: list[Resource] = record["resources"]
@@ -124,6 +125,8 @@ def _with_data(secret: Resource) -> Resource:
     """A Kubernetes Secret with its `stringData` as `data`, which is marked as secret in the state."""
     fields = ("data", "stringData")
     plain = {field: json.loads(secret[field]["plaintext"]) for field in fields if field in secret}
+    if not plain:  # a token that the cluster fills in
+        return secret
     data = objects.normalized({"apiVersion": "v1", "kind": "Secret", **plain})["data"]
     kept = {key: value for key, value in secret.items() if key not in fields}
     return kept | {"data": {SIGNATURE: SECRET, "plaintext": json.dumps(data)}}
