@@ -20,6 +20,7 @@ from emulator.cloud.store import Store
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.google.containers import Cluster
 from emulator.google.resource import Cloud
+from emulator.google.secrets import create_secret
 from emulator.machine import paths
 from gke_ai.catalog.project.identities import pool_name
 from gke_ai.ops.lifecycle import deploy
@@ -59,6 +60,8 @@ def main() -> None:
         else:
             inputs |= {"initialNodeCount": 1, "workloadIdentityConfig": {"workloadPool": pool_name(project)}}
         Cluster(Cloud(Store(), Nowhere(), project)).create(inputs)
+    if secret := config.get("gke-ai:hfTokenSecret"):
+        create_secret(Store(), config["gcp:project"], secret)
     stack = emulated.prepare(name, source)
     deploy.ensure(stack)
     assert stack.config_file
