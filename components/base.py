@@ -94,7 +94,8 @@ def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resource
     namespace, _, rest = part.partition("/")
     inside = rest if rest and f"/{namespace}/" in f"/{own}/" else part
     name = own if own == rest or own.endswith(f"/{part}") else f"{own}/{inside}"
-    return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=part)]))
+    former = [pulumi.Alias(name=earlier) for earlier in dict.fromkeys((part, f"{own}/{inside}")) if earlier != name]
+    return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former))
 
 
 def arguments_of(component: type[Component]) -> type[Arguments]:

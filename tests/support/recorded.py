@@ -16,6 +16,7 @@ from typing import Any
 
 from emulator.pulumi.kubernetes import kinds, objects, releases
 from emulator.pulumi.kubernetes.omitted import without_omitted
+from gke_ai.catalog.nodes.shape import RUN_OWNER
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "tests" / "data" / "recorded"
@@ -97,7 +98,10 @@ def _trimmed(resource: Resource) -> Resource:
         outputs = {"status": {key: outputs["status"][key] for key in ("status", "version")}}
     elif resource["type"].startswith("kubernetes:"):
         stated = ({"data"} if resource["type"] == SECRETS else set()) | inputs.keys()
+        uid = outputs.get("metadata", {}).get("uid")
         outputs = objects.pruned({key: value for key, value in outputs.items() if key in stated}, outputs | inputs)
+        if RUN_OWNER in inputs.get("metadata", {}).get("annotations", {}):  # runs name it by its uid
+            outputs["metadata"] = {**inputs["metadata"], "uid": uid}
     kept["outputs"] = {key: value for key, value in outputs.items() if inputs.get(key) != value}
     return kept
 
