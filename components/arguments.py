@@ -69,6 +69,8 @@ KEY = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 FORMS = {
     "Begin each entry with '- ', or write [a, b]": "Pass a list",
     "Write one 'key: value' per line": "Pass a mapping",
+    "Put the value in quotes": "Pass a text",
+    "or write quota: derive": "or state none for the pool",
 }
 
 

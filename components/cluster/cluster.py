@@ -266,6 +266,12 @@ class GkeCluster(AnyCluster):
     def called(self) -> str:
         return self.section.name
 
+    def need(self, component: str, feature: str, otherwise: str, value: str = "True") -> None:
+        built_in = self.section.is_autopilot and feature in ("gateway_api", "network_policy")
+        if self.section.mode != "existing" and not built_in and not getattr(self._features, feature):
+            cause = f"{self.called} has no {feature.replace('_', ' ')}. {otherwise}"
+            raise Refused(component, Problem("cluster", cause, f"Pass {feature}={value} to the GkeCluster"))
+
     @property
     def _identifier(self) -> pulumi.Input[str]:
         """Text that changes only if the cluster is replaced."""

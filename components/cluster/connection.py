@@ -27,6 +27,12 @@ class AnyCluster(Component):
     else:
         section = metrics_adapter = None
 
+    def need(self, component: str, feature: str, otherwise: str, value: str = "True") -> None:
+        """Raise Refused if this program creates the cluster without a feature that a component needs.
+
+        A cluster of somebody else is not asked: `GkeCluster.existing` takes the features that it must have.
+        """
+
 
 class ConnectionArguments(Arguments):
     kubeconfig: Input[str]

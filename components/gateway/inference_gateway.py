@@ -19,6 +19,7 @@ from gke_ai.components.gateway.inference_pool import InferencePool
 from gke_ai.components.gateway.model_router import ModelRouter
 from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.serving.server import ModelServer
+from gke_ai.components.support.alone import check_alone
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings import model
 from gke_ai.settings.model import Gateway
@@ -106,6 +107,13 @@ class InferenceGateway(Component):
             if section.api_key and not server.requires_key:
                 cause = f"{server.called} requires no API key, so whoever reaches the gateway reaches it"
                 raise Refused(f"InferenceGateway {name}", Problem("apiKey", cause, "Pass api_key=True to it"))
+        if not args.is_checked:
+            cluster = self.cluster.section if self.cluster else None
+            others = [server.server for server in servers.values()]
+            # Without routes of its own, the program has GatewayRoutes.
+            check_alone(f"InferenceGateway {name}", section, cluster, others, () if routes else ("routes",))
+        if self.cluster:
+            self.cluster.need(f"InferenceGateway {name}", "gateway_api", "It would not know the gateway's kinds")
         spaces = list(dict.fromkeys([*(it.server.namespace for it in servers.values()), *args.route_namespaces]))
         own = section.namespace or next(iter(spaces), DEFAULT_NAMESPACE)
         kubeconfig = kubeconfig_in(args.kubeconfig, self.cluster)

@@ -28,7 +28,8 @@ class Place(NamedTuple):
     location: str
     cluster_zones: pulumi.Input[list[str]] | None
     node_service_account: pulumi.Input[str] | None
-    private_nodes: bool
+    private_nodes: bool | None
+    """None if unknown: the pool does then as its cluster."""
 
     def zones_of(self, spec: Pool) -> pulumi.Output[list[str]]:
         """Zones of the pool: its own, else those of the cluster."""
@@ -78,7 +79,7 @@ class NodePoolArguments(Arguments):
         if self.location is None:
             cause = "is missing, and the name of a cluster does not say where it is"
             raise Refused(component, Problem("location", cause, "Pass it, or pass a GkeCluster as the cluster"))
-        return Place(project_of(self.project, component), cluster, self.location, zones, account, bool(private))
+        return Place(project_of(self.project, component), cluster, self.location, zones, account, private)
 
 
 class NodePoolComponent(Component):
@@ -138,6 +139,11 @@ class NodePoolComponent(Component):
         further: list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgsDict] = [
             {"network": network, "subnetwork": network} for network in networks
         ]
+        network: gcp.container.NodePoolNetworkConfigArgsDict = {
+            **({} if place.private_nodes is None else {"enable_private_nodes": place.private_nodes}),
+            **({"accelerator_network_profile": network_profile} if network_profile else {}),
+            **({"additional_node_network_configs": further} if further else {}),
+        }
         node_pool = gcp.container.NodePool(
             *self.main_child(
                 spec.name,
@@ -156,12 +162,8 @@ class NodePoolComponent(Component):
             node_count=None if spec.grows else spec.fixed_nodes_per_zone,
             initial_node_count=first_size(spec, place.zones_of(spec)) if spec.grows else None,
             autoscaling=(autoscaling or whole_pool(spec)) if spec.grows else None,
-            # Always set, also when off: the provider keeps the current value of omitted fields.
-            network_config={
-                "enable_private_nodes": place.private_nodes,
-                **({"accelerator_network_profile": network_profile} if network_profile else {}),
-                **({"additional_node_network_configs": further} if further else {}),
-            },
+            # Set also when off: the provider keeps the current value of omitted fields.
+            network_config=network or None,
             node_config={
                 "machine_type": spec.node_machine_type,
                 "disk_size_gb": spec.disk_size_gb,

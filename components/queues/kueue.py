@@ -25,7 +25,7 @@ from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
 from gke_ai.settings import model
-from gke_ai.settings.model import Flavor, FlavorQuota, PriorityClass, Queues
+from gke_ai.settings.model import Flavor, FlavorQuota, PriorityClass, Queues, TpuPool
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved import Queue, ResolvedStack
 
@@ -50,7 +50,8 @@ class ClusterQueueArguments(Part, model.ClusterQueue):
     name: DnsLabel = ""
     """Name of the cluster queue."""
     pools: Sequence[NodePoolComponent]
-    """Node pools whose allocatable capacity, at their maximum size, is the quota, in order of preference."""
+    """Node pools whose allocatable capacity, at their maximum size, is the quota, in order of preference. TPU pools
+    with equal slices are one flavor, so that a Multislice run may have all of them."""
     flavors: list[FlavorQuota] = Field(default=[])
     """Quota for pools in amounts, or with limits of what it borrows and lends, by the name of the pool. Default: all
     that each pool has."""
@@ -63,7 +64,7 @@ class ClusterQueue:
     def __init__(self, name: str, args: ClusterQueueArguments) -> None:  # noqa: ARG002  the section has it
         self.pools = args.pools
         stated = {quota.flavor: quota for quota in args.flavors}
-        derived = [stated.pop(pool.called, FlavorQuota(flavor=pool.called, quota="derive")) for pool in args.pools]
+        derived = [stated.pop(pool.called, whole(pool.called)) for pool in args.pools]
         section = args.section(model.ClusterQueue)
         self.section = section.model_copy(update={"flavors": [*derived, *stated.values()]})
 
@@ -164,7 +165,7 @@ class KueueStack(Component):
         # Of a Kueue of somebody else, nobody here knows.
         self.has_jobset = args.jobset or not args.install
         kubeconfig = kubeconfig_in(args.kubeconfig, self.cluster)
-        resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
+        self.resolved = resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
         flavors = [*args.flavors, *node_flavors(resolved)]
         cluster_queues = [*args.cluster_queues, *queues_with_quotas(resolved)]
         # Of a Kueue of somebody else, nobody here knows all queues.
@@ -317,12 +318,46 @@ def merged(own: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]
 def over_pools(queues: Sequence[ClusterQueue], cluster: AnyCluster | None, component: str) -> ResolvedStack:
     """The flavors and cluster queues of node pools, decided as for a stack with these pools."""
     pools = {pool.called: pool.section for queue in queues for pool in queue.pools}
-    flavors = [Flavor(name=name, pools=[name]) for name in pools]
-    section = Queues(flavors=flavors, cluster_queues=[queue.section for queue in queues])
+    flavors, first = flavors_over(queues), dict[str, str]()
+    for flavor, names in flavors.items():
+        first |= dict.fromkeys(names, flavor)
+
+    def over_flavors(queue: ClusterQueue) -> model.ClusterQueue:
+        kept = [quota for quota in queue.section.flavors if first.get(quota.flavor, quota.flavor) == quota.flavor]
+        return queue.section.model_copy(update={"flavors": kept})
+
+    section = Queues(
+        flavors=[Flavor(name=name, pools=names) for name, names in flavors.items()],
+        cluster_queues=[over_flavors(queue) for queue in queues],
+    )
     known = cluster.section if cluster else None
     if queues:
         check_alone(component, section, known, list(pools.values()))
     return stack_of(section, *pools.values(), cluster=known)
+
+
+def flavors_over(queues: Sequence[ClusterQueue]) -> dict[str, list[str]]:
+    """The pools of each flavor, which is called as its first one.
+
+    Kueue gives all slices of a Multislice run one flavor, so TPU pools with equal slices are one: of those that the
+    same queues have, without a quota of their own.
+    """
+    quotas = [(queue.section.name, quota) for queue in queues for quota in queue.section.flavors]
+    stated = {quota.flavor for _, quota in quotas if quota != whole(quota.flavor)}
+    flavors: dict[tuple[str, ...], list[str]] = {}
+    for pool in dict.fromkeys(pool for queue in queues for pool in queue.pools):
+        name, section = pool.called, pool.section
+        key: tuple[str, ...] = (name,)
+        if isinstance(section, TpuPool) and name not in stated:
+            key = (section.version, section.topology, section.capacity.mode)
+            key += tuple(queue for queue, quota in quotas if quota.flavor == name)
+        flavors.setdefault(key, []).append(name)
+    return {names[0]: names for names in flavors.values()}
+
+
+def whole(flavor: str) -> FlavorQuota:
+    """The quota of all that the pools of a flavor have."""
+    return FlavorQuota(flavor=flavor, quota="derive")
 
 
 def node_flavors(stack: ResolvedStack) -> list[NodeFlavor]:

@@ -23,6 +23,7 @@ from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
 from gke_ai.settings.model import Grant, TokenSecret
 from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.model.settings import PodSecurity
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
@@ -35,8 +36,8 @@ TOKEN_PATH = "token"
 class SecretManager:
     """A secret of Secret Manager, and the project and pool of the identity that reads it."""
 
-    secret: str
-    """`projects/PROJECT/secrets/ID`."""
+    secret: Input[str]
+    """`projects/PROJECT/secrets/ID`. One that exists is looked up; of an output, the secret may be created with it."""
     project: Input[str]
     """Id of the cluster's project."""
     workload_pool: Input[str]
@@ -63,7 +64,10 @@ class WorkloadNamespaceArguments(InCluster):
     existing: bool = False
     """The cluster has the namespace. It is neither created, changed nor deleted."""
     labels: Mapping[str, str] | None = None
-    """Labels of the namespace, such as its Pod Security level. Not for one that exists."""
+    """Labels of the namespace. Not for one that exists."""
+    pod_security: PodSecurity | None = None
+    """Pod Security level, which a tenant needs: the API server refuses pods below it, and warns about their Jobs and
+    Deployments. Not for one that exists."""
     api_key: Input[str] | None = None
     """API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it."""
     claims: Sequence[str] = ()
@@ -120,12 +124,12 @@ class WorkloadNamespace(Component):
             raise Refused(f"WorkloadNamespace {name}", Problem("tokenSecrets", cause, "Set one of them"))
         self.token_secret = next(iter(token_secrets), None)
         created: list[pulumi.CustomResource] = []
-        self._namespace = namespace
+        self._namespace, self.pod_security = namespace, args.pod_security
         self._owner: pulumi.Input[Mapping[str, str]] | None = None
         if namespace != DEFAULT_NAMESPACE and not args.existing:
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
-            if args.labels:
-                metadata["labels"] = args.labels
+            if labels := {**(args.labels or {}), **pod_security(args.pod_security)}:
+                metadata["labels"] = labels
             whole = self.main_child(namespace, custom_timeouts=DELETION)
             created.append(k8s.core.v1.Namespace(*whole, metadata=metadata))
             self._owner = {}
@@ -135,6 +139,10 @@ class WorkloadNamespace(Component):
             for secret in token_secrets
         }
         if token_secrets and token_from is not None:
+            if self.cluster:
+                self.cluster.need(
+                    f"WorkloadNamespace {name}", "secret_sync", "GKE would write no Secret with the token"
+                )
             self._sync_token(name, namespace, keys_of, token_from, inside)
         for secret, keys in keys_of.items() if token_from is None else ():
             k8s.core.v1.Secret(
@@ -194,6 +202,11 @@ class WorkloadNamespace(Component):
                     member=member_of(number, project, namespace, account, pool),
                 )
 
+    @property
+    def bucket_names(self) -> list[str]:
+        """Names of the buckets that its service accounts may read and write."""
+        return [bucket.called for bucket in self._buckets]
+
     def may_use(self, bucket: ModelBucket) -> bool:
         """Whether a service account of the namespace has a role on the bucket."""
         return bucket in self._buckets or any(grant.namespace == self._namespace for grant in bucket.section.grants)
@@ -213,38 +226,44 @@ class WorkloadNamespace(Component):
         inside: pulumi.ResourceOptions,
     ) -> None:
         """Let GKE write the Secrets, each with the token under its keys."""
-        _, project, _, secret_id = token_from.secret.split("/")
-        look_up(
-            lambda: gcp.secretmanager.get_secret(
-                secret_id=secret_id, project=project, opts=pulumi.InvokeOptions(parent=self)
-            ),
-            f"There must be a secret {secret_id} in project {project} whose latest version is the Hugging Face token, "
-            "and you must be allowed to see it (not its value). Check its name, or create it: "
-            f"gcloud secrets create {secret_id} --project {project} --data-file=FILE",
-        )
+        secret, secret_name = pulumi.Output.from_input(token_from.secret), "token"
+        if isinstance(token_from.secret, str):
+            _, secret_project, _, secret_name = token_from.secret.split("/")
+            look_up(
+                lambda: gcp.secretmanager.get_secret(
+                    secret_id=secret_name, project=secret_project, opts=pulumi.InvokeOptions(parent=self)
+                ),
+                f"There must be a secret {secret_name} in project {secret_project} whose latest version is the Hugging "
+                "Face token, and you must be allowed to see it (not its value). Check its name, or create it: "
+                f"gcloud secrets create {secret_name} --project {secret_project} --data-file=FILE",
+            )
         account = k8s.core.v1.ServiceAccount(
             *named(f"{namespace}/{TOKEN_SYNC}", inside), metadata={"name": TOKEN_SYNC, "namespace": namespace}
         )
-        number = project_number(token_from.project, f"The grant on secret {secret_id} needs", self)
+        number = project_number(token_from.project, f"The grant on secret {secret_name} needs", self)
         grant = gcp.secretmanager.SecretIamMember(
-            *self.child(f"{secret_id}/{namespace}/{TOKEN_SYNC}"),
-            project=project,
-            secret_id=secret_id,
+            *self.child(f"{secret_name}/{namespace}/{TOKEN_SYNC}"),
+            project=secret.apply(lambda path: path.split("/")[1]),
+            secret_id=secret.apply(lambda path: path.split("/")[3]),
             role=SECRET_ACCESSOR,
             member=member_of(number, token_from.project, namespace, TOKEN_SYNC, token_from.workload_pool),
         )
-        source = {"resourceName": f"{token_from.secret}/versions/latest", "path": TOKEN_PATH}
+        secrets = secret.apply(
+            lambda path: yaml.safe_dump(
+                [{"resourceName": f"{path}/versions/latest", "path": TOKEN_PATH}], sort_keys=False
+            )
+        )
         # The cluster serves these kinds only after its setting has taken effect.
         hooks = kueue_hook(f"token of {name}")
         provider_class = custom_object(
             *(SECRET_PROVIDER_CLASS_API, "SecretProviderClass", TOKEN_SYNC),
-            {"provider": "gke", "parameters": {"secrets": yaml.safe_dump([source], sort_keys=False)}},
+            {"provider": "gke", "parameters": {"secrets": secrets}},
             pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(hooks=hooks)),
             namespace=namespace,
             suffix="-source",
         )
         after = pulumi.ResourceOptions(parent=self, depends_on=[account, grant, provider_class], hooks=hooks)
-        for secret, keys in keys_of.items():
+        for synced, keys in keys_of.items():
             data = [{"sourcePath": TOKEN_PATH, "targetKey": key} for key in keys]
             sync = {
                 "serviceAccountName": TOKEN_SYNC,
@@ -252,4 +271,10 @@ class WorkloadNamespace(Component):
                 "secretObject": {"type": "Opaque", "data": data},
             }
             # It has the Secret's name.
-            custom_object(SECRET_SYNC_API, "SecretSync", secret, sync, after, namespace=namespace, suffix="-sync")
+            custom_object(SECRET_SYNC_API, "SecretSync", synced, sync, after, namespace=namespace, suffix="-sync")
+
+
+def pod_security(level: PodSecurity | None) -> dict[str, str]:
+    """The labels of a level: https://kubernetes.io/docs/concepts/security/pod-security-admission/"""
+    modes = ("enforce", "warn", "audit") if level else ()
+    return {f"pod-security.kubernetes.io/{mode}": str(level) for mode in modes}

@@ -14,9 +14,10 @@ from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
-from gke_ai.components.arguments import takes
+from gke_ai.components.arguments import Refused, takes
 from gke_ai.components.base import Component
 from gke_ai.components.cluster.connection import InCluster
+from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.queues.tenant_network import network_policies
 from gke_ai.components.queues.tenant_policy import (
     FURTHER_KINDS,
@@ -29,6 +30,7 @@ from gke_ai.components.queues.tenant_policy import (
 from gke_ai.components.support.retry import policy_hook
 from gke_ai.settings import model
 from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.problems import Problem
 
 
 def group_of(api_version: str) -> str:
@@ -70,10 +72,13 @@ WRITE = [*READ, "create", "update", "patch", "delete"]
 
 
 class TenantArguments(InCluster, model.Tenant):
+    namespace: WorkloadNamespace | None = None
+    """Its namespace, which has its Pod Security level."""
     name: DnsLabel = ""
-    """Name of the tenant and of its namespace, which must exist. Default: the component's name."""
-    local_queues: Sequence[str] = ()
-    """Local queues of the namespace. Default: no queue, so no accelerators."""
+    """Name of its namespace, which must exist, with labels of a Pod Security level. Default: that of `namespace`, else
+    the component's name."""
+    local_queues: Sequence[str] | None = None
+    """Local queues of the namespace. Default: those of `namespace`, else no queue, so no accelerators."""
     service_accounts: Sequence[str] | None = None
     """Service accounts that its pods may run as. Default: `service_account` and `default`."""
     accelerators: Mapping[str, int] | None = None
@@ -97,7 +102,7 @@ class TenantArguments(InCluster, model.Tenant):
 class Tenant(Component):
     """A team's rights in its namespace: service accounts, role, quotas, network policies, admission policy.
 
-    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security labels and its local queues, and
+    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security level and its local queues, and
     without `service_account` and `deployer`, which this component creates.
 
     Members, and the service account `deployer` of a pipeline, may submit. They may write the objects of a workload
@@ -129,7 +134,8 @@ class Tenant(Component):
     There is no LimitRange, because a workload that needs much would silently get a small default. With a quota of
     `requests.cpu`, the API server refuses a pod without that request and says why.
 
-    Refused: by the API server, invalid resource names.
+    Refused: a namespace without a Pod Security level, in which pods could bypass all of this; by the API server,
+    invalid resource names.
 
     Sources: https://kubernetes.io/docs/concepts/security/multi-tenancy/,
     https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/,
@@ -139,16 +145,9 @@ class Tenant(Component):
     https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
 
     Example:
-        team = WorkloadNamespace("vision", cluster=cluster, kueue=kueue, queues={"team": "gpus"})
-        Tenant(
-            "rights",
-            cluster=cluster,
-            name=team.called,
-            members=["group:vision@example.com"],
-            local_queues=["team"],
-            accelerators={"nvidia.com/gpu": 4},
-            opts=pulumi.ResourceOptions(depends_on=[team]),
-        )
+        queues = {"team": "gpus"}
+        team = WorkloadNamespace("vision", cluster=cluster, kueue=kueue, queues=queues, pod_security="baseline")
+        Tenant("rights", namespace=team, members=["group:vision@example.com"], accelerators={"nvidia.com/gpu": 4})
     """
 
     service_account: pulumi.Output[str]
@@ -158,12 +157,25 @@ class Tenant(Component):
     @takes(TenantArguments)
     def __init__(self, name: str, args: TenantArguments) -> None:
         super().__init__(name, args)
-        tenant = args.section(model.Tenant)
+        tenant, space = args.section(model.Tenant), args.namespace
+        if space is not None and not args.is_checked:
+            stated = tenant.pod_security if "pod_security" in args.model_fields_set else None
+            if problem := pod_security_problem(space, stated):
+                raise Refused(f"Tenant {name}", problem)
+        if cluster := args.place():
+            otherwise = "Nothing would enforce the tenant's NetworkPolicies"
+            cluster.need(f"Tenant {name}", "network_policy", otherwise, '"dataplaneV2"')
+            if any(member.startswith("group:") for member in tenant.members):
+                otherwise, value = "GKE would know no groups among the members", '"gke-security-groups@DOMAIN"'
+                cluster.need(f"Tenant {name}", "security_group", otherwise, value)
+        if space is not None:
+            of_space = {"name": space.called, "pod_security": space.pod_security}
+            tenant = tenant.model_copy(update={**of_space, "buckets": tenant.buckets or space.bucket_names})
         accounts_of_pods = args.service_accounts
         if accounts_of_pods is None:
             accounts_of_pods = [tenant.service_account, "default"]
-        local_queues, claims, further_kinds = args.local_queues, args.claims, args.further_kinds
-        namespace = tenant.name
+        local_queues = [*(space.queues if space else ())] if args.local_queues is None else args.local_queues
+        claims, further_kinds, namespace = args.claims, args.further_kinds, tenant.name
 
         name_of_policy = policy_name(namespace)
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
@@ -238,6 +250,17 @@ class Tenant(Component):
         self.service_account = accounts[tenant.service_account].id.apply(lambda _: tenant.service_account)
         self.deployer = accounts[tenant.deployer].id.apply(lambda _: tenant.deployer)
         self.register_outputs({"serviceAccount": self.service_account, "deployer": self.deployer})
+
+
+def pod_security_problem(space: WorkloadNamespace, stated: str | None) -> Problem | None:
+    """What is wrong with the Pod Security level of a tenant's namespace."""
+    if space.pod_security is None:
+        cause = f"{space.called} has no Pod Security level, so privileged pods could bypass the tenant's rules"
+        return Problem("namespace", cause, f'Pass pod_security="{stated or "baseline"}" to the WorkloadNamespace')
+    if stated not in (None, space.pod_security):
+        cause = f"is {stated}, and namespace {space.called} has {space.pod_security}, which counts"
+        return Problem("podSecurity", cause, "Omit it, or change the namespace")
+    return None
 
 
 def policy_name(namespace: str) -> str:

@@ -35,16 +35,16 @@ def has_outputs(value: Any) -> bool:
     return isinstance(value, pulumi.Output)
 
 
-def without_outputs(value: Any) -> Any:
-    """The argument with a text in place of outputs, which are not known before an update."""
+def without_outputs(value: Any, name: str) -> Any:
+    """The argument with a text of its own in place of each output, which is not known before an update."""
     if isinstance(value, Mapping):
-        return {key: without_outputs(item) for key, item in value.items()}
-    return "output" if isinstance(value, pulumi.Output) else value
+        return {key: without_outputs(item, f"{name}-{key}") for key, item in value.items()}
+    return f"output-{name}" if isinstance(value, pulumi.Output) else value
 
 
 def known(section: S) -> S:
     """The section without outputs."""
-    late = {name: without_outputs(value) for name, value in section if has_outputs(value)}
+    late = {name: without_outputs(value, name) for name, value in section if has_outputs(value)}
     return section.model_copy(update=late) if late else section
 
 
@@ -64,7 +64,10 @@ def check_alone(
     every = [*([] if section is cluster else [section]), *others]
     problems = check(stack_of(*map(known, every), cluster=known(cluster) if cluster else None))
     skipped = {*ignored, *(to_camel(name) for name, value in section if has_outputs(value))}
-    if own := [it for it in problems if not it.path.startswith(PREFIX) and it.path not in skipped]:
+    # Its own check says what is wrong with a component.
+    checked = [other._path for other in (cluster, *others) if other is not None and other is not section]
+    elsewhere = (PREFIX, *(path for path in checked if path))
+    if own := [it for it in problems if not it.path.startswith(elsewhere) and it.path not in skipped]:
         raise Refused(component, *own)
     # What a later check says of it begins with the component.
     section._path = component

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pulumi
@@ -17,7 +17,7 @@ from gke_ai.components.pools.node_pool import NodePoolComponent
 from gke_ai.components.pools.tpu_pool import TpuPoolComponent
 from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.support.alone import check_alone, stack_of
-from gke_ai.settings.model import TokenSecret, Workload
+from gke_ai.settings.model import LocalQueue, Section, TokenSecret, Workload
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import Placed
@@ -123,6 +123,8 @@ class WorkloadArguments(InCluster):
         known = cluster.section if cluster else None
         # Labels that the caller states may select any hardware.
         check_alone(component, section, known, nodes, ("accelerator", "tpu") if self.node_selector else ())
+        if self.space is not None and (mistakes := [*without_quota(section, self.space, nodes)]):
+            raise Refused(component, *(replace(it, path=own_path(it.path, component)) for it in mistakes))
         (placed,) = stack_of(section, *nodes, cluster=known).of(kind)
         return placed
 
@@ -155,6 +157,27 @@ def without_access(section: Workload, space: WorkloadNamespace, others: Sequence
         if isinstance(bucket, ModelBucket) and not space.may_use(bucket):
             cause = f"namespace {space.called} has no role on bucket {bucket.called}. The pods could not mount it"
             yield Problem("volume", cause, "Pass the bucket among the buckets of the WorkloadNamespace")
+
+
+def without_quota(section: Workload, space: WorkloadNamespace, nodes: Sequence[Section]) -> Iterator[Problem]:
+    """A problem for each resource of which the cluster queue never has enough, if it is one over node pools."""
+    from gke_ai.settings.rules import fit
+
+    resolved, queue = space.kueue.resolved if space.kueue else None, section.queue or ""
+    queues = resolved.settings.queues if resolved else None
+    if resolved is None or queues is None or space.queues.get(queue) not in [it.name for it in queues.cluster_queues]:
+        return
+    local = LocalQueue(name=queue, namespace=space.called, cluster_queue=space.queues[queue])
+    pools = [*resolved.pools, *(section for section in nodes if section not in resolved.pools)]
+    reached = queues.model_copy(update={"local_queues": [local]})
+    yield from fit.queues_hold_what_must_run_at_once.problems(
+        stack_of(section, reached, *pools, cluster=resolved.cluster)
+    )
+
+
+def own_path(path: str, component: str) -> str:
+    """The argument of a component that a path means, in which a queue's quota is its queue."""
+    return path.removeprefix(f"{component}.") if path.startswith(component) else "queue"
 
 
 class WithToken(WorkloadArguments):

@@ -13,7 +13,7 @@ from gke_ai.components.queues.kueue import node_flavors, queues_with_quotas
 from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
 from gke_ai.program.cluster import Apis, after
 from gke_ai.program.configuration import Secrets
-from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings import ResolvedStack
 from gke_ai.settings.published import publish
 from gke_ai.settings.resolved import needs
 
@@ -99,7 +99,7 @@ def create_namespace(
         cluster=cluster,
         kueue=kueue,
         existing=name not in stack.own_namespaces,
-        labels=pod_security(tenant) if tenant else None,
+        pod_security=tenant.pod_security if tenant else None,
         hf_token=None if token_from else secrets.token,
         hf_token_from=token_from,
         api_key=api_key(name, stack, secrets),
@@ -121,14 +121,6 @@ def api_key(namespace: str, stack: ResolvedStack, secrets: Secrets) -> pulumi.Ou
     if all(tenant.name != namespace for tenant in stack.settings.tenants):
         return secrets.api_key
     return secrets.api_key.apply(lambda key: tenant_api_key(key, namespace))
-
-
-def pod_security(tenant: model.Tenant) -> dict[str, str]:
-    """Labels that make the API server refuse pods below the level, and warn about their Jobs and Deployments.
-
-    https://kubernetes.io/docs/concepts/security/pod-security-admission/
-    """
-    return {f"pod-security.kubernetes.io/{mode}": tenant.pod_security for mode in ("enforce", "warn", "audit")}
 
 
 def create_tenants(

@@ -471,7 +471,7 @@ def test_pool_without_zones_is_where_the_system_pool_is(monkeypatch: pytest.Monk
 def test_body_is_that_of_googles_reference(golden: str, component: Any, args: Any, build: Build) -> None:
     expected = json.loads((GOLDEN / f"rest_node_pool_tpu_{golden}.json").read_text())
     assert expected["reference"].startswith("https://cloud.google.com/")
-    body = rest.node_pool(sent(build(component, **args)))
+    body = rest.node_pool(sent(build(component, private_nodes=False, **args)))
     assert body.problems("node_pool") == []
     # The scopes and the label are those of all pools of this program.
     assert body.content["config"].pop("oauthScopes") == ["https://www.googleapis.com/auth/cloud-platform"]

@@ -19,6 +19,9 @@ from gke_ai.settings.model.runs import FineTune, Multislice, TpuBatch
 from gke_ai.settings.model.serving import AnyServer
 from gke_ai.settings.model.training import TrainingRun
 
+# https://kubernetes.io/docs/concepts/security/pod-security-standards/
+PodSecurity = Literal["privileged", "baseline", "restricted"]
+
 
 class Tenant(Section):
     """A team with a namespace of its own: its members, what they may do, and what they may use."""
@@ -42,7 +45,7 @@ class Tenant(Section):
     what its queues may use."""
     buckets: list[str] = Field(default=[], examples=[["team-a-data"]])
     """Buckets of this stack that the tenant reads and writes, as named in `buckets`."""
-    pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
+    pod_security: PodSecurity = "baseline"
     """Pod Security level that the pods must meet."""
     ingress_from: list[DnsLabel] = Field(default=[], examples=[["gateway"]])
     """Namespaces whose pods may connect to the tenant's pods, except to servers that require an API key. Default: only
