@@ -30,6 +30,8 @@ from gke_ai.components import (
     ModelBucket,
     MultisliceJob,
     Route,
+    SecretManager,
+    Tenant,
     TgiServer,
     TpuBatchJob,
     TpuNodePool,
@@ -38,9 +40,10 @@ from gke_ai.components import (
     WorkloadNamespace,
 )
 from gke_ai.components.arguments import Refused
+from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.stated import MachineShape, Region
 from gke_ai.components.workloads.arguments import PodParts, SecretKey
-from gke_ai.settings.model import Autoscaling, Spot
+from gke_ai.settings.model import Autoscaling, FlavorQuota, Spot
 from tests.support.recorder import PROJECT, ROOT, Record, record
 
 Run = Callable[..., Record]
@@ -246,6 +249,72 @@ def test_outputs_are_arguments_where_they_decide_no_shape(run: Run) -> None:
     run(program, preview=True)
 
 
+def test_slices_that_are_equal_are_one_flavor_of_which_a_run_gets_all(run: Run) -> None:
+    def program() -> None:
+        cluster = standard()
+        slices = [
+            TpuNodePool(f"slice-{number}", cluster=cluster, version="v6e", topology="4x4", zones=["us-central1-b"])
+            for number in range(3)
+        ]
+        queues = [ClusterQueue("tpus", pools=slices), ClusterQueue("gpus", pools=[l4(cluster)])]
+        kueue = KueueStack("kueue", cluster=cluster, jobset=True, queues=queues)
+        research = WorkloadNamespace("research", cluster=cluster, kueue=kueue, queues={"team": "tpus"})
+        MultisliceJob("train", namespace=research, slices=3, pools=slices, queue="team", command=["python", "t.py"])
+
+    found = run(program)
+    assert {item.object_name for item in found.all("ResourceFlavor")} == {"slice-0", "l4"}
+    (group,) = found.one("ClusterQueue", "tpus").inputs["spec"]["resourceGroups"]
+    (flavor,) = group["flavors"]
+    assert {"name": "google.com/tpu", "nominalQuota": "48"} in flavor["resources"]
+
+
+def test_a_tenant_takes_name_queues_buckets_and_level_from_its_namespace(run: Run) -> None:
+    def program() -> None:
+        models = ModelBucket("models", location="us-central1")
+        cluster = standard(network_policy="dataplaneV2")
+        Tenant("rights", namespace=team(cluster, buckets=[models], pod_security="restricted"))
+
+    found = run(program)
+    assert found.one("Namespace", "llm").inputs["metadata"]["labels"] == {
+        f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")
+    }
+    policy = found.one("ValidatingAdmissionPolicy")
+    assert policy.inputs["metadata"]["name"] == "tenant-llm"
+    assert all(name in str(policy.inputs["spec"]) for name in ("team", "models"))
+    assert "Namespace llm" in found.waits_for(policy)
+
+
+def test_a_pool_beside_the_name_of_a_cluster_leaves_private_nodes_to_it(run: Run) -> None:
+    place: dict[str, Any] = {"cluster": "theirs", "location": "us-central1", "zones": ["us-central1-a"]}
+    found = run(lambda: GpuNodePool("l4", machine_type="g2-standard-24", nodes_per_zone=1, **place))
+    assert "networkConfig" not in found.one("NodePool").inputs
+
+
+def test_a_secret_of_the_same_program_provides_the_token(run: Run) -> None:
+    def program() -> None:
+        cluster = standard(secret_sync=True)
+        made = gcp.secretmanager.Secret("hf", secret_id="hf", replication={"auto": {}})
+        source = SecretManager(made.name.apply(lambda _: "projects/7/secrets/hf"), "p", cluster.workload_pool)
+        WorkloadNamespace("llm", cluster=cluster, hf_token_from=source)
+
+    found = run(program)
+    grant = found.one("SecretIamMember").inputs
+    assert (grant["project"], grant["secretId"]) == ("7", "hf")
+    assert "projects/7/secrets/hf/versions/latest" in str(found.one("SecretProviderClass").inputs)
+    run(program, preview=True)
+
+
+def test_ranges_that_are_outputs_are_not_the_same_range(run: Run) -> None:
+    def program() -> None:
+        made = gcp.compute.Subnetwork("nodes", network="n", ip_cidr_range="10.0.0.0/16", region="us-central1")
+        pods, services = made.id.apply(lambda _: "of-pods"), made.id.apply(lambda _: "of-services")
+        l4(standard(network="n", subnetwork=made.id, pods_range=pods, services_range=services))
+
+    run(program, preview=True)
+    policy = run(program).one("Cluster", "ml").inputs["ipAllocationPolicy"]
+    assert policy == {"clusterSecondaryRangeName": "of-pods", "servicesSecondaryRangeName": "of-services"}
+
+
 def test_a_program_states_a_machine_and_a_region_that_the_catalog_lacks(run: Run) -> None:
     def program() -> None:
         place = Region("us-newplace1", zones=["us-newplace1-a", "us-newplace1-d"])
@@ -325,8 +394,8 @@ def test_kueue_queues_further_kinds_with_further_values(run: Run) -> None:
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
-def standard() -> GkeCluster:
-    return GkeCluster("ml", location="us-central1", mode="standard")
+def standard(**more: Any) -> GkeCluster:
+    return GkeCluster("ml", location="us-central1", mode="standard", **more)
 
 
 def l4(cluster: GkeCluster, **more: Any) -> GpuNodePool:
@@ -337,6 +406,24 @@ def l4(cluster: GkeCluster, **more: Any) -> GpuNodePool:
 
 def theirs() -> ClusterConnection:
     return ClusterConnection("theirs", kubeconfig="kubeconfig")
+
+
+def gemma(name: str = "gemma", **more: Any) -> VllmServer:
+    return VllmServer(name, **{"model": "google/gemma-3-4b-it", "accelerator": "nvidia-l4", **more})
+
+
+def team(cluster: GkeCluster, quota: Mapping[str, str] | None = None, **more: Any) -> WorkloadNamespace:
+    """A namespace with a queue over two nodes with two GPUs each."""
+    stated = [] if quota is None else [FlavorQuota(flavor="l4", quota=dict(quota))]
+    queues = [ClusterQueue("gpus", pools=[l4(cluster)], flavors=stated)]
+    kueue = KueueStack("kueue", cluster=cluster, queues=queues)
+    return WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, **more)
+
+
+def two_models(cluster: ClusterConnection) -> InferenceGateway:
+    place: dict[str, Any] = {"cluster": cluster, "namespace": "llm", "max_model_len": 8192}
+    shares: dict[ModelServer[Any], int] = {gemma(**place): 1, gemma("qwen", model="Qwen/Qwen3-8B", **place): 1}
+    return InferenceGateway("g", plain_http=True, routes=[Route(servers=shares)])
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
@@ -479,6 +566,50 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a machine that the catalog has with other figures": (
         lambda: MachineShape("g2-standard-24", vcpus=2, memory_gib=4),
         "g2-standard-24: is in the catalog with other figures",
+    ),
+    "more than a queue ever has": (
+        lambda: gemma(
+            namespace=team(standard(), {"nvidia.com/gpu": "1", "cpu": "9", "memory": "9Gi"}), gpus=2, queue="team"
+        ),
+        "gpus: one pod of server gemma requests 2 GPUs, and cluster queue gpus has at most 1 GPU.",
+    ),
+    "a resource that a queue does not have": (
+        lambda: gemma(namespace=team(standard(), {"nvidia.com/gpu": "2"}), queue="team", resources={"cpu": "4"}),
+        "queue: cluster queue gpus has no quota for cpu, which server gemma requests. Kueue would never admit it.",
+    ),
+    "a route over servers of two models": (
+        lambda: two_models(theirs()),
+        "servers answer to google/gemma-3-4b-it, Qwen/",
+    ),
+    "a gateway in a cluster without its kinds": (
+        lambda: InferenceGateway("g", cluster=standard(), namespace="llm", plain_http=True),
+        "cluster: ml has no gateway api. It would not know the gateway's kinds. Pass gateway_api=True",
+    ),
+    "a token that GKE would not write": (
+        lambda: WorkloadNamespace(
+            "llm", cluster=standard(), hf_token_from=SecretManager("projects/p/secrets/x", "p", "p.svc.id.goog")
+        ),
+        "cluster: ml has no secret sync.",
+    ),
+    "a tenant whose pods may be privileged": (
+        lambda: Tenant("rights", namespace=team(standard(network_policy="dataplaneV2"))),
+        "namespace: llm has no Pod Security level, so privileged pods could bypass the tenant's rules.",
+    ),
+    "a tenant of another level than its namespace": (
+        lambda: Tenant("rights", namespace=team(standard(), pod_security="baseline"), pod_security="restricted"),
+        "pod_security: is restricted, and namespace llm has baseline, which counts.",
+    ),
+    "a tenant whose policies nothing enforces": (
+        lambda: Tenant("rights", namespace=team(standard(), pod_security="baseline")),
+        "cluster: ml has no network policy. Nothing would enforce the tenant's NetworkPolicies.",
+    ),
+    "groups that the cluster does not know": (
+        lambda: Tenant(
+            "rights",
+            namespace=team(standard(network_policy="dataplaneV2"), pod_security="baseline"),
+            members=["group:ml@example.com"],
+        ),
+        "cluster: ml has no security group. GKE would know no groups among the members.",
     ),
     "options of a route, which is no resource": (
         lambda: Route(servers={}, opts=pulumi.ResourceOptions()),  # type: ignore[call-arg]
