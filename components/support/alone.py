@@ -23,7 +23,9 @@ def stack_of(*sections: Section, cluster: Cluster | None = None) -> ResolvedStac
     for name, field in Settings.model_fields.items():
         if own := [section for section in sections if type(section) in section_types(field.annotation)]:
             given[name] = own if get_origin(field.annotation) is list else own[0]
-    unknown = {f"{PREFIX}{field.alias}" for name, field in Settings.model_fields.items() if name not in given}
+    none = {"gpu_pools", "tpu_pools"} if cluster and cluster.is_autopilot else set()  # Google creates its nodes
+    parts = {name: field.alias for name, field in Settings.model_fields.items() if name not in given.keys() | none}
+    unknown = {f"{PREFIX}{alias}" for alias in parts.values()}
     settings = Settings.model_construct(**{"cluster": UNKNOWN, **given})
     return ResolvedStack(settings, unresolved=Unresolved(frozenset(unknown)))
 
