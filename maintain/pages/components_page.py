@@ -63,7 +63,14 @@ PRELUDE = """import pulumi
 from gke_ai.components import *
 from gke_ai.settings.model import Autoscaling, Priority, RoutedServer, ScaledMetric, Spot, Vpc
 
-cluster = GkeCluster("ml", location="us-central1", mode="standard")
+cluster = GkeCluster(
+    "ml",
+    location="us-central1",
+    mode="standard",
+    gateway_api=True,
+    network_policy="dataplaneV2",
+    security_group="gke-security-groups@example.com",
+)
 l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", zones=["us-central1-a"], nodes_per_zone=2)
 v5e = TpuNodePool("v5e", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=1)
 first, second = (

@@ -140,7 +140,7 @@ def tracked() -> frozenset[Path]:
 
 def keys(page: Page) -> Iterator[str]:
     """Keys of the configuration, and values of keys, that do not exist; blocks that the schema refuses."""
-    for path in re.findall(rf"{PREFIX}[a-zA-Z]+(?:\[\d*\]|\.[a-zA-Z]+)*", page.text):
+    for path in re.findall(rf"{PREFIX}[a-z][a-zA-Z]*(?:\[\d*\]|\.[a-zA-Z]+)*", page.text):
         if not _resolves(path.removeprefix(PREFIX), [Settings]):
             yield path
     with_sections = {key for key, field in _fields() if section_types(field.annotation)}

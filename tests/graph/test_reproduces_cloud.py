@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.graph.test_reproduces_jetstream import SOURCE as JETSTREAM
-from tests.graph.test_reproduces_jetstream import filled as filled_jetstream
 from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, configuration, run_program
 from tests.support.reproduced import BUCKET, REGION
 
@@ -23,6 +21,7 @@ def file(name: str) -> Any:
 
 
 MIXED, MULTISLICE, FLEX_START = file("cloud.yaml"), file("multislice-cloud.yaml"), file("flex-start-tpu-pools.yaml")
+JETSTREAM = file("jetstream.yaml")
 EXAMPLES: dict[str, list[Object]] = {
     "mixed-training-inference": [*MIXED["standard"], *MIXED["both"]],
     "mixed-training-inference-autopilot": [*MIXED["autopilot"], *MIXED["both"]],
@@ -39,7 +38,7 @@ BEYOND = file("beyond-the-sources.yaml")
 
 def filled(value: Any) -> Any:
     """The documents' values with their variables filled in."""
-    text = yaml.safe_dump(filled_jetstream(value)).replace("jetstream-iam-sa", "prom-frontend-sa")
+    text = yaml.safe_dump(value).replace("jetstream-iam-sa", "prom-frontend-sa")
     variables = {"PROJECT_ID": PROJECT, "PROJECT_NUMBER": PROJECT_NUMBER, "MODEL_BUCKET": BUCKET, "REGION": REGION}
     for variable, content in variables.items():
         text = text.replace(variable, content)
