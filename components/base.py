@@ -94,7 +94,7 @@ def named(part: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resource
     namespace, _, rest = part.partition("/")
     inside = rest if rest and f"/{namespace}/" in f"/{own}/" else part
     name = own if own == rest or own.endswith(f"/{part}") else f"{own}/{inside}"
-    former = [pulumi.Alias(name=earlier) for earlier in dict.fromkeys((part, f"{own}/{inside}")) if earlier != name]
+    former = [pulumi.Alias(name=earlier) for earlier in dict.fromkeys((part, f"{own}/{part}")) if earlier != name]
     return name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former))
 
 
