@@ -15,6 +15,9 @@ from gke_ai.kube.values import items, mapping, quantity, value
 
 Spec = Mapping[str, Any]
 _NOTHING = Fraction(0)
+# What of a TrainJob's trainer is a field of its container:
+# https://www.kubeflow.org/docs/components/trainer/reference/ (Trainer)
+OF_TRAINERS_CONTAINER = ("image", "command", "args", "env")
 # The pod that submits a RayJob, unless the job states one. Kueue counts it too:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/rayjob/rayjob_controller.go
 SUBMITTER: Object = {
@@ -112,7 +115,8 @@ def pod_sets(item: Object) -> Iterator[tuple[int, Object]]:
             yield _count(job, "replicas") * _count(of_job, "parallelism"), mapping(of_job, "template")
     elif "runtimeRef" in spec:
         trainer = mapping(spec, "trainer")
-        container = {**trainer, "name": "node", "resources": mapping(trainer, "resourcesPerNode")}
+        own = {key: value for key, value in trainer.items() if key in OF_TRAINERS_CONTAINER}
+        container = {**own, "name": "node", "resources": mapping(trainer, "resourcesPerNode")}
         yield _count(trainer, "numNodes"), {"spec": {"containers": [container]}}
     elif "headGroupSpec" in spec:
         yield from _ray_groups(spec)

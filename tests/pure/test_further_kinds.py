@@ -38,6 +38,14 @@ def test_pods_are_counted_with_what_they_request(item: Object, counts: list[int]
     assert counted(pod_sets(item))["requests.nvidia.com/gpu"] == gpus
 
 
+def test_the_container_of_a_trainjob_has_only_fields_that_the_api_server_knows() -> None:
+    """The API server is asked whether it would create such a pod."""
+    (template,) = templates("TrainJob", train_job(nodes=3))
+    (container,) = template["spec"]["containers"]
+    assert container.keys() <= {"name", "image", "command", "args", "env", "resources"}
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
 def test_a_group_without_replicas_has_no_pods_and_one_of_several_hosts_has_more() -> None:
     cluster = ray_cluster_spec(2)
     cluster["workerGroupSpecs"][0]["numOfHosts"] = 4

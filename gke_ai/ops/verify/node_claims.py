@@ -20,7 +20,8 @@ from gke_ai.settings.calibration import MEASURED
 # Controllers set and remove these taints with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,
 # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md.
 # Nodes of queued provisioning have the taint of their request: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
-PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/")
+# The emulator gives a node of Autopilot its own taint, so that only the pod for which it was created gets it.
+PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/", "emulator.gke-ai/")
 AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 # Labels that name the accelerators of a node whose machine type GKE chooses.
 ACCELERATOR_LABELS = (
