@@ -72,11 +72,11 @@ WRITE = [*READ, "create", "update", "patch", "delete"]
 
 
 class TenantArguments(InCluster, model.Tenant):
-    namespace: WorkloadNamespace | None = None
-    """Its namespace, which has its Pod Security level."""
+    namespace: WorkloadNamespace | DnsLabel | None = None
+    """Its namespace: a `WorkloadNamespace` with a Pod Security level, or the name of another one that has the labels of
+    such a level. Required."""
     name: DnsLabel = ""
-    """Name of its namespace, which must exist, with labels of a Pod Security level. Default: that of `namespace`, else
-    the component's name."""
+    """Name of the tenant: that of its namespace."""
     local_queues: Sequence[str] | None = None
     """Local queues of the namespace. Default: those of `namespace`, else no queue, so no accelerators."""
     service_accounts: Sequence[str] | None = None
@@ -157,11 +157,12 @@ class Tenant(Component):
     @takes(TenantArguments)
     def __init__(self, name: str, args: TenantArguments) -> None:
         super().__init__(name, args)
-        tenant, space = args.section(model.Tenant), args.namespace
-        if space is not None and not args.is_checked:
-            stated = tenant.pod_security if "pod_security" in args.model_fields_set else None
-            if problem := pod_security_problem(space, stated):
+        tenant = args.section(model.Tenant)
+        space = args.namespace if isinstance(args.namespace, WorkloadNamespace) else None
+        if not args.is_checked:
+            if problem := namespace_problem(args, name):
                 raise Refused(f"Tenant {name}", problem)
+            tenant = tenant.model_copy(update={"name": space.called if space else args.namespace})
         if cluster := args.place():
             otherwise = "Nothing would enforce the tenant's NetworkPolicies"
             cluster.need(f"Tenant {name}", "network_policy", otherwise, '"dataplaneV2"')
@@ -169,8 +170,8 @@ class Tenant(Component):
                 otherwise, value = "GKE would know no groups among the members", '"gke-security-groups@DOMAIN"'
                 cluster.need(f"Tenant {name}", "security_group", otherwise, value)
         if space is not None:
-            of_space = {"name": space.called, "pod_security": space.pod_security}
-            tenant = tenant.model_copy(update={**of_space, "buckets": tenant.buckets or space.bucket_names})
+            buckets = tenant.buckets or space.bucket_names
+            tenant = tenant.model_copy(update={"pod_security": space.pod_security, "buckets": buckets})
         accounts_of_pods = args.service_accounts
         if accounts_of_pods is None:
             accounts_of_pods = [tenant.service_account, "default"]
@@ -252,13 +253,21 @@ class Tenant(Component):
         self.register_outputs({"serviceAccount": self.service_account, "deployer": self.deployer})
 
 
-def pod_security_problem(space: WorkloadNamespace, stated: str | None) -> Problem | None:
-    """What is wrong with the Pod Security level of a tenant's namespace."""
+def namespace_problem(args: TenantArguments, name: str) -> Problem | None:
+    """What is wrong with the namespace of a tenant, and with its Pod Security level."""
+    if (space := args.namespace) is None:
+        cause = "is missing. Only in a namespace with a Pod Security level does a tenant have limits"
+        return Problem("namespace", cause, "Pass the WorkloadNamespace, or the name of a namespace with such labels")
+    called = space.called if isinstance(space, WorkloadNamespace) else space
+    if args.name not in (name, called):
+        return Problem("name", f"is {args.name}, and the namespace is {called}, which counts", "Omit it")
+    if not isinstance(space, WorkloadNamespace):
+        return None
     if space.pod_security is None:
-        cause = f"{space.called} has no Pod Security level, so privileged pods could bypass the tenant's rules"
-        return Problem("namespace", cause, f'Pass pod_security="{stated or "baseline"}" to the WorkloadNamespace')
-    if stated not in (None, space.pod_security):
-        cause = f"is {stated}, and namespace {space.called} has {space.pod_security}, which counts"
+        cause = f"{called} has no Pod Security level, so privileged pods could bypass the tenant's rules"
+        return Problem("namespace", cause, f'Pass pod_security="{args.pod_security}" to the WorkloadNamespace')
+    if "pod_security" in args.model_fields_set and args.pod_security != space.pod_security:
+        cause = f"is {args.pod_security}, and namespace {called} has {space.pod_security}, which counts"
         return Problem("podSecurity", cause, "Omit it, or change the namespace")
     return None
 

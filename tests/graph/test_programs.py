@@ -595,6 +595,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Tenant("rights", namespace=team(standard(network_policy="dataplaneV2"))),
         "namespace: llm has no Pod Security level, so privileged pods could bypass the tenant's rules.",
     ),
+    "a tenant without its namespace": (
+        lambda: Tenant("vision", cluster=standard(network_policy="dataplaneV2")),
+        "namespace: is missing. Only in a namespace with a Pod Security level does a tenant have limits.",
+    ),
     "a tenant of another level than its namespace": (
         lambda: Tenant("rights", namespace=team(standard(), pod_security="baseline"), pod_security="restricted"),
         "pod_security: is restricted, and namespace llm has baseline, which counts.",

@@ -28,7 +28,7 @@ Build = Callable[..., Record]
 GROUP = "gke-security-groups@example.com"
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tenants.md"
 TENANT: dict[str, Any] = {
-    "name": "team-a",
+    "namespace": "team-a",
     "local_queues": ["training"],
     "priority_classes": ["low"],
     "buckets": ["models"],
@@ -72,7 +72,7 @@ def test_accelerators_are_under_one_of_the_queues(build: Build) -> None:
 
 
 def test_a_tenant_without_grants_gets_none(build: Build) -> None:
-    record = build(Tenant, {"name": "team-a"})
+    record = build(Tenant, {"namespace": "team-a"})
     expressions = [check["expression"] for check in checks(record)]
     assert sum("in []" in expression for expression in expressions) == 2  # buckets, templates of claims
     assert sum('in [""]' in expression for expression in expressions) == 2  # without a queue, without a priority class
@@ -202,7 +202,7 @@ def test_kuberay_reaches_the_heads_of_ray_clusters_and_nothing_else(build: Build
     kuberay, head = Pod("kuberay-system", {}), {"ray.io/node-type": "head"}
 
     def reached(labels: dict[str, str], port: int) -> bool:
-        return allows(policies, kuberay, Pod(TENANT["name"], labels), port)
+        return allows(policies, kuberay, Pod(TENANT["namespace"], labels), port)
 
     assert (reached(head, 8265), reached(head, 8000), reached({"app": "any"}, 8265)) == (True, False, False)
     assert not build(Tenant, TENANT).all("NetworkPolicy")[2:]
@@ -221,9 +221,9 @@ def test_ingress_allows_the_namespace_the_listed_namespaces_metrics_collectors_a
     policy = build(Tenant, TENANT, ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs
 
     def reached(namespace: str, **labels: str) -> bool:
-        return allows([dict(policy)], Pod(namespace, labels), Pod(TENANT["name"], {"app": "any"}), 8000)
+        return allows([dict(policy)], Pod(namespace, labels), Pod(TENANT["namespace"], {"app": "any"}), 8000)
 
-    assert all(reached(namespace) for namespace in (TENANT["name"], "web", "gmp-system", "gke-gmp-system"))
+    assert all(reached(namespace) for namespace in (TENANT["namespace"], "web", "gmp-system", "gke-gmp-system"))
     # Through these pods, GKE's API server carries the requests of `make smoke`.
     assert reached("kube-system", **{"k8s-app": "konnectivity-agent"})
     assert not reached("kube-system")
