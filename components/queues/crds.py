@@ -50,10 +50,14 @@ async def update(
         if before is not None:
             pulumi.log.warn(f"{change}, and there is no kubeconfig to upgrade its CRDs. Run: {by_hand(release)}")
         return
-    if before is None and not await in_thread(has, known, crd):
-        return  # Helm installs them
-    for found in await crds_of(release, parent):
-        await in_thread(apply_crd, known, found)
+    try:
+        if before is None and not await in_thread(has, known, crd):
+            return  # Helm installs them
+        for found in await crds_of(release, parent):
+            await in_thread(apply_crd, known, found)
+    except Exception as error:  # noqa: BLE001  of the plugin, the client or the connection
+        cause = f"The CRDs of {kind} {release['version']} can't be applied, so its release was not changed: {error}"
+        raise pulumi.RunError(f"{cause}\nRun up again, or first: {by_hand(release)}") from None
 
 
 def by_hand(release: Mapping[str, Any]) -> str:

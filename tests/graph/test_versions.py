@@ -102,6 +102,19 @@ def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dic
     assert cluster["applied"] == []
 
 
+def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(
+    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str, crd: dict[str, str]) -> None:
+        raise OSError(f"no route to the cluster of {crd['name']}")
+
+    monkeypatch.setattr(crds, "apply_crd", refuse)
+    says = r"JobSet 0.12.0 can't be applied, so its release was not changed: no route .*\nRun up again, or first: helm"
+    with pytest.raises(pulumi.RunError, match=says):
+        change("0.11.1", "0.12.0")
+    assert cluster["applied"] == []
+
+
 BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations": [{"key": "gpu"}]}
 
 
