@@ -11,8 +11,8 @@ import pulumi
 
 from gke_ai.components.base import Component
 from gke_ai.components.support.cluster_client import connection, in_thread
+from gke_ai.kube.client import APPLY
 
-APPLY = "application/apply-patch+yaml"
 MANAGER = "gke-ai"  # of these fields, in `managedFields`
 # The plugin's function that renders a chart, also from a registry: invoke_helm_template.go of pulumi-kubernetes.
 RENDER = "kubernetes:helm:template"

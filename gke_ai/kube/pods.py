@@ -15,7 +15,7 @@ from gke_ai.kube.values import items, mapping, quantity, value
 
 Spec = Mapping[str, Any]
 _NOTHING = Fraction(0)
-# What of a TrainJob's trainer is a field of its container:
+# Fields of a TrainJob's trainer that are those of its container:
 # https://www.kubeflow.org/docs/components/trainer/reference/ (Trainer)
 OF_TRAINERS_CONTAINER = ("image", "command", "args", "env")
 # The pod that submits a RayJob, unless the job states one. Kueue counts it too:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-from unittest import mock
 
 import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import pytest
 
-from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.machines.zones import ZONES
 from gke_ai.components import (
     ClusterConnection,
     ClusterQueue,
@@ -326,8 +323,7 @@ def test_a_program_states_a_machine_and_a_region_that_the_catalog_lacks(run: Run
         llm = WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
         VllmServer("gemma", namespace=llm, pool=pool, gpus=8, model="google/gemma-3-4b-it", queue="team")
 
-    with mock.patch.dict(MACHINES), mock.patch.dict(ZONES):
-        found = run(program)
+    found = run(program)
     nodes = found.one("NodePool", "x9").inputs
     assert nodes["nodeLocations"] == ["us-newplace1-a", "us-newplace1-d"]
     gpus = nodes["nodeConfig"]["guestAccelerators"][0]

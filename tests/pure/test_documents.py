@@ -247,7 +247,7 @@ def test_what_the_program_writes_is_read_back() -> None:
 # Where PyYAML loads: tables of this project, output of Helm for pinned charts, and kubeconfigs, whose commands are run.
 LOADED = {
     *("gke_ai/catalog/documents.py", "gke_ai/catalog/tables.py", "gke_ai/forecast/rehearse/plain.py"),
-    *("gke_ai/ops/lifecycle/crds.py", "gke_ai/kube/client.py", "components/support/cluster_client.py"),
+    *("gke_ai/kube/client.py", "components/support/cluster_client.py"),
 }
 
 

@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -24,7 +25,8 @@ from pulumi.runtime.proto import source_pb2
 from pydantic.alias_generators import to_camel
 
 from gke_ai import settings
-from gke_ai.catalog.machines.zones import is_zone, node_zones
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.machines.zones import ZONES, is_zone, node_zones
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components.base import Component
 from gke_ai.components.plugin.inputs import without_nulls
@@ -267,7 +269,9 @@ def record(
         return pulumi.Output.all(masked(), pulumi.Output.all(**root.outputs).apply(recorded.outputs.update))
 
     to_the_end: Callable[[Callable[[], object]], Callable[[], None]] = pulumi.runtime.test
-    to_the_end(run)()
+    # What the program states beyond the catalog ends with it.
+    with mock.patch.dict(MACHINES), mock.patch.dict(ZONES):
+        to_the_end(run)()
     return recorded
 
 
