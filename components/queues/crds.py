@@ -11,7 +11,7 @@ import pulumi
 
 from gke_ai.components.base import Component
 from gke_ai.components.support.cluster_client import connection, in_thread
-from gke_ai.kube.client import APPLY
+from gke_ai.kube.client import APPLY, APPLY_CRDS
 
 MANAGER = "gke-ai"  # of these fields, in `managedFields`
 # The plugin's function that renders a chart, also from a registry: invoke_helm_template.go of pulumi-kubernetes.
@@ -41,6 +41,7 @@ async def update(
     before, release = (args.old_inputs or {}).get("version"), args.new_inputs or {}
     if before == release["version"] or (before is None and pulumi.runtime.is_dry_run()):
         return
+    by_hand = APPLY_CRDS.format(release["chart"], release["version"])
     change = f"{kind} changes from {before} to {release['version']}"
     if pulumi.runtime.is_dry_run():
         pulumi.log.info(f"{change}. The update first applies the CRDs of its chart, which Helm does not upgrade.")
@@ -48,7 +49,7 @@ async def update(
     known = await pulumi.Output.from_input(kubeconfig).future()
     if known is None:
         if before is not None:
-            pulumi.log.warn(f"{change}, and there is no kubeconfig to upgrade its CRDs. Run: {by_hand(release)}")
+            pulumi.log.warn(f"{change}, and there is no kubeconfig to upgrade its CRDs. Run: {by_hand}")
         return
     try:
         if before is None and not await in_thread(has, known, crd):
@@ -57,13 +58,7 @@ async def update(
             await in_thread(apply_crd, known, found)
     except Exception as error:  # noqa: BLE001  of the plugin, the client or the connection
         cause = f"The CRDs of {kind} {release['version']} can't be applied, so its release was not changed: {error}"
-        raise pulumi.RunError(f"{cause}\nRun up again, or first: {by_hand(release)}") from None
-
-
-def by_hand(release: Mapping[str, Any]) -> str:
-    """The commands that apply the CRDs of a release's chart."""
-    crds = f"helm show crds {release['chart']} --version {release['version']}"
-    return f"{crds} | kubectl apply --server-side --force-conflicts -f -"
+        raise pulumi.RunError(f"{cause}\nRun up again, or first: {by_hand}") from None
 
 
 async def crds_of(release: Mapping[str, Any], parent: Component) -> list[dict[str, Any]]:

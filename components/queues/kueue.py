@@ -11,7 +11,15 @@ from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
-from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
+from gke_ai.catalog.versions import (
+    JOBSET_CHART,
+    JOBSET_CRD,
+    JOBSET_IMAGE,
+    JOBSET_VERSION,
+    KUEUE_API,
+    KUEUE_CHART,
+    KUEUE_VERSION,
+)
 from gke_ai.components.arguments import Input, Part, takes
 from gke_ai.components.base import Component, custom_object, custom_resource
 from gke_ai.components.cluster.connection import AnyCluster, InCluster, kubeconfig_in
@@ -34,7 +42,6 @@ RELEASE = "kueue"
 MANAGER = f"{RELEASE}-controller-manager"  # the chart's Deployment
 JOBSET_NAMESPACE = JOBSET
 JOBSET_RELEASE = "jobset"
-JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 # Aggregated ClusterRoles of the chart. If Helm deletes them together with the roles that they aggregate, the
 # aggregation controller sometimes recreates them: `helm uninstall --wait` then waits forever, and two empty roles stay.
 # So Helm does not wait, and these two are resources of their own, which outlive the release.

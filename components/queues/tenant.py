@@ -13,7 +13,7 @@ from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
+from gke_ai.catalog.versions import JOBSET_API, JOBSET_CRD, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.arguments import Refused, takes
 from gke_ai.components.base import Component
 from gke_ai.components.cluster.connection import InCluster
@@ -38,7 +38,7 @@ def group_of(api_version: str) -> str:
     return api_version.partition("/")[0]
 
 
-COUNTED_JOBSETS = f"count/jobsets.{group_of(JOBSET_API)}"
+COUNTED_JOBSETS = f"count/{JOBSET_CRD}"
 # Default limits of what a team can create: above any legitimate need, and low enough that one team can't fill the
 # cluster's database. Only the platform creates Services with an address outside the cluster.
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota

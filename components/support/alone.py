@@ -24,8 +24,9 @@ def stack_of(*sections: Section, cluster: Cluster | None = None) -> ResolvedStac
         if own := [section for section in sections if type(section) in section_types(field.annotation)]:
             given[name] = own if get_origin(field.annotation) is list else own[0]
     none = {"gpu_pools", "tpu_pools"} if cluster and cluster.is_autopilot else set()  # Google creates its nodes
-    parts = {name: field.alias for name, field in Settings.model_fields.items() if name not in given.keys() | none}
-    unknown = {f"{PREFIX}{alias}" for alias in parts.values()}
+    unknown = {
+        f"{PREFIX}{Settings.model_fields[name].alias}" for name in Settings.model_fields.keys() - given.keys() - none
+    }
     settings = Settings.model_construct(**{"cluster": UNKNOWN, **given})
     return ResolvedStack(settings, unresolved=Unresolved(frozenset(unknown)))
 

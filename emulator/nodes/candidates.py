@@ -16,6 +16,7 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes import shape
 from gke_ai.catalog.nodes.shape import DEFAULT_GB, autopilot_disk
+from gke_ai.workspace.emulation import ALONE
 
 Object = dict[str, Any]
 
@@ -166,7 +167,7 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
             )
         cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
         machine, topology, suffix = shape.autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
-    alone = {"key": "emulator.gke-ai/gpus", "value": str(machine.gpus), "effect": "NoSchedule"}
+    alone = {"key": ALONE, "value": str(machine.gpus), "effect": "NoSchedule"}
     pool = PoolRecord(
         name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
         machine_type=machine.name,

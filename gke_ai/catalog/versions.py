@@ -40,6 +40,7 @@ JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
 # rehearsed. The emulator builds one when it is named: emulator/setup/toolchain.py.
 EARLIER_KUEUE_VERSIONS, EARLIER_JOBSET_VERSION = ("0.16.2", "0.18.4"), "0.11.1"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+JOBSET_CRD = f"jobsets.{JOBSET_API.partition('/')[0]}"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"
 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream

@@ -23,6 +23,8 @@ else:
     ApiClient = Any  # the import takes half a second
 
 APPLY = "application/apply-patch+yaml"  # the content of a server-side apply
+# What applies the CRDs of a chart, which Helm never upgrades.
+APPLY_CRDS = "helm show crds {} --version {} | kubectl apply --server-side --force-conflicts -f -"
 SECONDS = 30  # maximum time for a response of the cluster
 BUSY_RETRIES = 10  # as client-go, which kubectl uses
 WATCH_SECONDS = 600  # then the API server ends a watch

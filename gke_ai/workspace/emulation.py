@@ -18,6 +18,8 @@ RUN = PACKAGES / "emulator" / "run"
 COMMAND = "gke-ai-emulator" if INSTALLED else "emulator/run"
 # Annotations. On a node or a pod: for how long KWOK waits before it makes it ready (emulator/cluster/stages.yaml).
 READY_AFTER = "emulator.gke-ai/ready-after"
+# Taint of a node of Autopilot, which only the pod for which it was created tolerates.
+ALONE = "emulator.gke-ai/gpus"
 # On an idle node that the autoscaler deletes unless a pod comes. GKE's sets a taint for it.
 LEAVING = "emulator.gke-ai/leaving"
 # On a node: the capacity mode of its pool. GKE's labels don't tell a reservation from standard capacity.

@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_snake
 
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.cli.verbs import gke_ai
+from gke_ai.components import every_component
 from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
@@ -32,6 +33,8 @@ PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
 FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
 # Dotted names that begin like a key and are none: a role.
 FOREIGN_PATHS = {"monitoring.editor"}
+# In programs of other languages, with the same prefix.
+COMPONENTS = {component.__name__ for component in every_component()}
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,8 @@ def tracked() -> frozenset[Path]:
 
 def keys(page: Page) -> Iterator[str]:
     """Keys of the configuration, and values of keys, that do not exist; blocks that the schema refuses."""
-    for path in re.findall(rf"{PREFIX}[a-z][a-zA-Z]*(?:\[\d*\]|\.[a-zA-Z]+)*", page.text):
-        if not _resolves(path.removeprefix(PREFIX), [Settings]):
+    for path in re.findall(rf"{PREFIX}[a-zA-Z]+(?:\[\d*\]|\.[a-zA-Z]+)*", page.text):
+        if path.removeprefix(PREFIX) not in COMPONENTS and not _resolves(path.removeprefix(PREFIX), [Settings]):
             yield path
     with_sections = {key for key, field in _fields() if section_types(field.annotation)}
     for span in page.spans:

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from emulator.tests.harness import Project
-from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
-from gke_ai.components.queues.kueue import JOBSET_CRD
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_CRD, JOBSET_VERSION
 from tests.support.repository import ROOT
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from emulator.pods.secret_sync import DUMMY_TOKEN
-from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_CRD, JOBSET_VERSION
 from gke_ai.kube.client import client_of, request
-from gke_ai.ops.lifecycle.down import JOBSET_CRD
 from tests.support.emulator import ROOT, Emulator, Found, eventually, fresh, gone, objects_of, until_none
 from tests.support.examples import section
 from tests.support.mistakes import PROJECT

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.fabric.rdma import AGENT_ROLE
-from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.ops.lifecycle.down import JOBSET_CRD
+from gke_ai.catalog.versions import JOBSET_API, JOBSET_CRD
 from tests.support import repository
 from tests.support.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
 from tests.support.examples import EXAMPLE

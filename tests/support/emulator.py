@@ -24,6 +24,7 @@ from emulator.tests import harness, spares
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
+from gke_ai.catalog.versions import JOBSET_API, JOBSET_CRD
 from gke_ai.kube.client import client_of, list_objects, send
 from tests.support import repository
 from tests.support.mistakes import PROJECT
@@ -135,6 +136,10 @@ class Emulator(harness.Emulator):
 
 # Kinds that a cluster's own controllers write all the time, or that merely mirror others.
 FLEETING = {"componentstatuses", "controllerrevisions", "endpoints", "events", "events.events.k8s.io", "leases"}
+
+
+# JobSet's CRD, which Helm keeps, and what the API server makes of it.
+KEPT = {("CustomResourceDefinition", JOBSET_CRD), ("APIService", ".".join(reversed(JOBSET_API.split("/"))))}
 
 
 @dataclass(frozen=True)
@@ -291,7 +296,7 @@ def gone(emulator: Emulator, before: Found) -> None:
 
     def left() -> set[tuple[str, str, str]]:
         found = objects_of(emulator) - before.objects
-        return {each for each in found if not each[2].endswith("jobset.x-k8s.io")}  # its CRD, which Helm keeps
+        return {each for each in found if (each[0], each[2]) not in KEPT}
 
     until_none(left, "what was deployed is gone")
     assert before.objects - objects_of(emulator) == frozenset()

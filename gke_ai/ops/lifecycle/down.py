@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gke_ai.catalog.versions import JOBSET_CRD
 from gke_ai.formats.console import PlainConsole
 from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.values import items
@@ -12,10 +13,8 @@ from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 
-# Name and namespace of JobSet's release, and its CRD in the chart's `crds/`, which Helm never deletes:
-# https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
+# Name and namespace of JobSet's release.
 JOBSET = ("jobset", "jobset-system")
-JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 console = PlainConsole(highlight=False, soft_wrap=True)
 
 

@@ -16,12 +16,12 @@ from gke_ai.kube.pods import amounts
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, judged, on_nodes
 from gke_ai.ops.verify.nodes import NodeGroup, allocatable_of, groups, requests_on
 from gke_ai.settings.calibration import MEASURED
+from gke_ai.workspace.emulation import ALONE
 
 # Controllers set and remove these taints with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,
 # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md.
 # Nodes of queued provisioning have the taint of their request: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
-# The emulator gives a node of Autopilot its own taint, so that only the pod for which it was created gets it.
-PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/", "emulator.gke-ai/")
+PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "autoscaling.gke.io/", ALONE)
 AUTOSCALER_TAINTS = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 # Labels that name the accelerators of a node whose machine type GKE chooses.
 ACCELERATOR_LABELS = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gke_ai.kube.client import APPLY_CRDS
 from gke_ai.review.gitops.documents import document, values
 from gke_ai.review.gitops.objects import InCluster, KubernetesObject, Release, Stage
 
@@ -60,9 +61,8 @@ class Kubectl:
                     chart = f"{release.registry}/{release.chart}"
                     if not release.is_oci:
                         chart = f"{release.chart} --repo {release.registry}"
-                    if release.has_crds:  # in crds/, which Helm never upgrades
-                        crds = f"helm show crds {chart} --version {release.version}"
-                        yield f"{crds} | kubectl apply --server-side --force-conflicts -f -"
+                    if release.has_crds:
+                        yield APPLY_CRDS.format(chart, release.version)
                     yield (
                         f"helm upgrade --install {release.name} {chart} --version "
                         f"{release.version} --namespace {release.namespace} --wait --values {release_path(release)}"
