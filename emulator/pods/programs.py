@@ -31,6 +31,7 @@ from gke_ai.catalog.kueue.configuration import WITHOUT_VISIBILITY
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS
 from gke_ai.catalog.nodes.shape import GKE_TPU_ACCELERATOR
+from gke_ai.kube.pods import container_requests
 
 Object = dict[str, Any]
 STUB_VARIABLES = (TOKEN_SECONDS_VARIABLE,)
@@ -300,8 +301,7 @@ async def _maxengine(container: Container) -> list[str]:
 
     Its settings have the form `name=value`.
     """
-    resources = container.spec.get("resources", {})
-    chips = int((resources.get("limits") or resources.get("requests") or {}).get(GOOGLE_TPU, 0))
+    chips = int(container_requests(container.spec).get(GOOGLE_TPU, 0))
     accelerator = container.pod["spec"].get("nodeSelector", {}).get(GKE_TPU_ACCELERATOR)
     # A pod without an accelerator in its selector (a ComputeClass has it) counts as running on the smallest chip.
     memory = next((v.memory_gib for v in VERSIONS.values() if v.accelerator == accelerator), 16)

@@ -14,7 +14,7 @@ from gke_ai.catalog.fabric.topology import ANNOTATIONS
 from gke_ai.catalog.kueue.operators import BY_KIND, OPERATORS
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object
-from gke_ai.kube.pods import limited_only, templates
+from gke_ai.kube.pods import container_requests, limited_only, templates
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published
@@ -127,8 +127,7 @@ def notes_of(item: Object) -> Iterator[str]:
     for template in templates(item["kind"], item):
         spec = mapping(template, "spec")
         for container in items(spec, "containers"):
-            resources = {**mapping(container, "resources", "limits"), **mapping(container, "resources", "requests")}
-            if missing := [name for name in ("cpu", "memory") if resources.get(name) is None]:
+            if missing := [name for name in ("cpu", "memory") if name not in container_requests(container)]:
                 yield (
                     f"Container {container.get('name')} requests no {' and no '.join(missing)}: quota does not count "
                     "it, and other pods of its node may take it."
