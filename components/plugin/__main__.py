@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 import pulumi
 import pulumi.provider
@@ -21,14 +23,39 @@ from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition
 from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
+from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.components import every_component
 from gke_ai.components.arguments import Refused
 from gke_ai.components.base import Component
 from gke_ai.components.plugin.inputs import ComponentInputs, arguments_from, without_nulls
 from gke_ai.components.plugin.schema import Types
+from gke_ai.settings.model.serving import legacy
 
 NAME = "gke-ai"
-VERSION = "0.0.0"  # the version of a package from source is its commit
+# Pulumi clones a package into resource-github.com_OWNER_REPOSITORY.git_PATH-vVERSION, and looks for this version of it
+# when a program runs. That of a commit is 0.0.0-x and the commit. Elsewhere, the owner is not known.
+CLONE = re.match(r"resource-[^_]+_([^_]+)_.+-v(\d+\.\d+\.\d+\S*)$", ROOT.name)
+OWNER, VERSION = CLONE.groups() if CLONE else ("my-organization", PROJECT_VERSION)
+REPOSITORY = f"https://github.com/{OWNER}/{NAME}"
+# https://www.pulumi.com/docs/iac/guides/building-extending/packages/schema/
+ABOUT: dict[str, Any] = {
+    "displayName": "AI on GKE",
+    "description": "Clusters, accelerator pools, queues, model servers and training runs on Google Kubernetes Engine.",
+    "publisher": OWNER,
+    "homepage": REPOSITORY,
+    "repository": REPOSITORY,
+    "license": "Apache-2.0",
+    "keywords": ["category/infrastructure", "kind/component", "ai", "gke", "gpu", "kubernetes", "kueue", "tpu"],
+}
+LANGUAGES: dict[str, dict[str, Any]] = {
+    "go": {"importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai", "rootPackageName": "gkeai"},
+    "java": {"basePackage": f"com.{OWNER.replace('-', '')}"},
+    "python": {"pyproject": {"enabled": True}},
+}
+# Inputs that are secrets if they are texts. A switch of the same name is none.
+SECRETS = ("apiKey", "hfToken", "kubeconfig")
+# What an engine's servers are replaced by.
+DEPRECATED = {"JetStreamServer": legacy("jetstream"), "TgiServer": legacy("tgi")}
 
 
 class Package(pulumi.provider.Provider):
@@ -38,8 +65,21 @@ class Package(pulumi.provider.Provider):
         self._inputs = {component.__name__: ComponentInputs(component) for component in served}
         self._types = Types(NAME)
         self._definitions = {name: self._definition(inputs) for name, inputs in self._inputs.items()}
-        schema = generate_schema(NAME, VERSION, None, self._definitions, self._types.definitions, [])
-        super().__init__(VERSION, json.dumps(schema.to_json()))
+        super().__init__(VERSION, json.dumps(self._described()))
+
+    def _described(self) -> dict[str, Any]:
+        """The schema, with what Pulumi's analyzer of components has no words for."""
+        schema = generate_schema(NAME, VERSION, OWNER, self._definitions, self._types.definitions, []).to_json()
+        for language, options in LANGUAGES.items():
+            schema["language"][language] |= options
+        for name in self._definitions:
+            resource = schema["resources"][f"{NAME}:index:{name}"]
+            for key, definition in {**resource["inputProperties"], **resource["properties"]}.items():
+                if key in SECRETS and definition["type"] == "string":
+                    definition["secret"] = True
+            if name in DEPRECATED:
+                resource["deprecationMessage"] = DEPRECATED[name]
+        return {**schema, **ABOUT}
 
     def _definition(self, inputs: ComponentInputs) -> ComponentDefinition:
         component = inputs.component

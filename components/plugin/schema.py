@@ -10,13 +10,21 @@ from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType, TypeDefinition
+from pulumi.provider.experimental.analyzer import (
+    Analyzer,
+    EnumValueDefinition,
+    PropertyDefinition,
+    PropertyType,
+    TypeDefinition,
+)
 from pydantic.alias_generators import to_camel
 
 from gke_ai.components.arguments import Part, TakesOutputs
 from gke_ai.manifests.cluster_queue import NodeFlavor
 from gke_ai.settings import model
 from gke_ai.settings.model import Section
+from gke_ai.settings.model.settings import PodSecurity
+from gke_ai.settings.model.topology import Level
 
 # Types that the package calls otherwise than their class, so that programs in other languages need no change.
 TYPE_NAMES: Mapping[type, str] = {model.ExistingDeployment: "ScaledDeployment", NodeFlavor: "Flavor"}
@@ -27,6 +35,12 @@ REQUIRED = {
     "ModelBucket": {"location"},
     "ServerAutoscaling": {"deployment"},
     "TokenSecretArgs": {"name", "key"},
+}
+# Names of the choices that several components or types have. Another is called as its key, after the one that has it.
+CHOICES: Mapping[tuple[str, ...], str] = {
+    get_args(PodSecurity): "PodSecurity",
+    get_args(Level): "TopologyLevel",
+    ("stackdriver", "prometheus"): "MetricsSource",
 }
 SIMPLE_TYPES = {
     str: PropertyType.STRING,
@@ -55,7 +69,8 @@ class Types:
 
     def properties_of(self, owner: str, fields: Mapping[str, Input]) -> dict[str, PropertyDefinition]:
         """The definitions of the inputs of a component or type, by name."""
-        definitions = {name: self._of(field.annotation) for name, field in fields.items()}
+        of = owner.removesuffix("Args")
+        definitions = {name: self._of(field.annotation, of + upper_first(name)) for name, field in fields.items()}
         for name, field in fields.items():
             definitions[name].optional = not field.required and name not in REQUIRED.get(owner, ())
             definitions[name].description = re.sub(
@@ -63,30 +78,49 @@ class Types:
             )
         return definitions
 
-    def _of(self, annotation: Any) -> PropertyDefinition:
+    def _of(self, annotation: Any, called: str) -> PropertyDefinition:
+        """The definition of a type. `called` is the name of a choice."""
         if takes_outputs(annotation):
-            definition = self._of(without_outputs(annotation))
+            definition = self._of(without_outputs(annotation), called)
             definition.plain = None
             return definition
         annotation = without_metadata(annotation)
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Literal:
+            if len(arguments) > 1:
+                return self._choice(CHOICES.get(arguments, called), arguments)
             return PropertyDefinition(type=SIMPLE_TYPES[type(arguments[0])], plain=True)
         if origin is list or origin is Sequence:
-            return PropertyDefinition(type=PropertyType.ARRAY, items=self._of(arguments[0]), plain=True)
+            return PropertyDefinition(type=PropertyType.ARRAY, items=self._of(arguments[0], called), plain=True)
         if origin is dict or origin is Mapping:
-            values = self._of(arguments[1])
+            values = self._of(arguments[1], called)
             return PropertyDefinition(type=PropertyType.OBJECT, additional_properties=values, plain=True)
         if origin in (Union, UnionType):
             choices = [choice for choice in arguments if choice is not NoneType]
             if len(choices) > 1 and all(is_section(choice) for choice in choices):
                 return self._reference(union_name(annotation), merged(choices), f"One of {names_of(choices)}.")
             # A package has no unions: of a quota's amounts and the word `derive`, it takes the amounts.
-            return self._of(choices[0])
+            return self._of(choices[0], called)
         if annotation in SIMPLE_TYPES:
             return PropertyDefinition(type=SIMPLE_TYPES[annotation], plain=True)
         name = TYPE_NAMES.get(annotation, annotation.__name__)
         return self._reference(name, fields_of(annotation), inspect.getdoc(annotation) or "")
+
+    def _choice(self, name: str, values: Sequence[str]) -> PropertyDefinition:
+        """A text that is one of several, as an enumeration."""
+        self.definitions[name] = TypeDefinition(
+            name=name,
+            type=PropertyType.STRING,
+            properties={},
+            properties_mapping={},
+            module=__name__,
+            python_type=str,
+            enum=[
+                EnumValueDefinition(name="".join(map(upper_first, re.split("[_-]", cased(value)))), value=value)
+                for value in values
+            ],
+        )
+        return PropertyDefinition(ref=f"#/types/{self._package}:index:{name}", plain=True)
 
     def _reference(self, name: str, fields: Mapping[str, Input], description: str) -> PropertyDefinition:
         name = f"{name}Args"
@@ -132,6 +166,16 @@ def stated_fields(cls: type) -> dict[str, Input]:
     }
 
 
+def upper_first(name: str) -> str:
+    """The name with its first letter in upper case."""
+    return name[:1].upper() + name[1:]
+
+
+def cased(value: str) -> str:
+    """The value in lower case if it is in upper case, as Google's constants are."""
+    return value.lower() if value.isupper() else value
+
+
 def with_choices(description: str, annotation: Any) -> str:
     """The description of a key, and its values if it is a choice."""
     choices = [
@@ -150,7 +194,7 @@ def merged(sections: Sequence[type[Section]]) -> dict[str, Input]:
         common = len(owners) == len(sections)
         meaning = model.descriptions(owners[0])[name]
         text = f"One of {', '.join(modes)}." if common else f"{meaning} Only for {' and '.join(modes)}."
-        fields[name] = Input(str if common else field.annotation, common, text)
+        fields[name] = Input(Literal[tuple(modes)] if common else field.annotation, common, text)
     return fields
 
 

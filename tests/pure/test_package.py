@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -14,11 +16,13 @@ from pulumi.output import UNKNOWN
 from pydantic.alias_generators import to_camel
 
 from gke_ai import components
+from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.components.base import arguments_of
 from gke_ai.components.plugin.inputs import ComponentInputs, without_nulls
 from gke_ai.settings import model
 from tests.support.repository import ROOT
 
+PLUGIN = ROOT / "components" / "plugin" / "__main__.py"
 EXPECTED = ROOT / "tests" / "data" / "expected" / "package.yaml"
 POOL = {"name": "slice", "project": "my-project", "cluster": "c", "location": "us-east5", "zones": ["us-east5-b"]}
 POOL |= {"version": "v6e", "topology": "4x4"}
@@ -32,7 +36,7 @@ QUEUES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def package() -> Any:
     """The package as its plugin serves it."""
-    served = runpy.run_path(str(ROOT / "components" / "plugin" / "__main__.py"))
+    served = runpy.run_path(str(PLUGIN))
     return served["Package"](served["every_component"]())
 
 
@@ -71,6 +75,60 @@ def test_package_stays_compatible_with_programs_in_other_languages(schema: dict[
 def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
     assert schema["name"] == "gke-ai"
     assert all(token.startswith("gke-ai:index:") for token in schema["resources"])
+
+
+def test_schema_says_what_the_package_is_and_no_one_but_its_owner_owns_it(schema: dict[str, Any]) -> None:
+    """Without a namespace, generated packages would be in Pulumi's own scope."""
+    assert (schema["namespace"], schema["version"]) == ("my-organization", PROJECT_VERSION)
+    assert schema["publisher"] in schema["repository"]
+    assert {"displayName", "description", "homepage", "license", "keywords"} <= schema.keys()
+    assert "kind/component" in schema["keywords"], "the Registry lists packages of components by it"
+
+
+def test_clone_of_pulumi_has_its_owner_and_the_version_by_which_pulumi_finds_it(tmp_path: Path) -> None:
+    clone = "resource-github.com_acme_gke-ai.git_components_plugin-v0.0.0-x1a2b3c"
+    folder = tmp_path / clone / "components" / "plugin"
+    folder.mkdir(parents=True)
+    served = runpy.run_path(shutil.copy2(PLUGIN, folder))
+    assert (served["OWNER"], served["VERSION"]) == ("acme", "0.0.0-x1a2b3c")
+
+
+def test_choices_are_enumerations_with_every_value(schema: dict[str, Any]) -> None:
+    """Each key that has several values refers to an enumeration of them, named alike wherever it is."""
+    mode = schema["types"]["gke-ai:index:GkeClusterMode"]
+    assert mode["type"] == "string"
+    assert [(entry["name"], entry["value"]) for entry in mode["enum"]] == [
+        ("Standard", "standard"),
+        ("Autopilot", "autopilot"),
+        ("Existing", "existing"),
+    ]
+    scope = schema["types"]["gke-ai:index:MaintenanceExclusionScope"]["enum"]
+    assert {"name": "NoUpgrades", "value": "NO_UPGRADES"}.items() <= scope[0].items()
+    values = [tuple(entry["value"] for entry in kind["enum"]) for kind in schema["types"].values() if "enum" in kind]
+    repeated = {value for value in values if values.count(value) > 1}
+    assert not repeated, "two enumerations with the same values need a common name in CHOICES"
+
+
+def test_texts_with_credentials_are_secret_in_every_language(schema: dict[str, Any]) -> None:
+    secret = {
+        f"{token.rpartition(':')[2]}.{key}"
+        for token, component in schema["resources"].items()
+        for key, definition in {**component["inputProperties"], **component["properties"]}.items()
+        if definition.get("secret")
+    }
+    assert {"WorkloadNamespace.hfToken", "WorkloadNamespace.apiKey", "ClusterConnection.kubeconfig"} <= secret
+    assert {"GkeCluster.kubeconfig", "VllmServer.kubeconfig"} <= secret
+    assert "VllmServer.apiKey" not in secret, "a switch"
+
+
+def test_legacy_engines_are_deprecated_and_name_what_replaces_them(schema: dict[str, Any]) -> None:
+    deprecated = {
+        token.rpartition(":")[2]: component["deprecationMessage"]
+        for token, component in schema["resources"].items()
+        if "deprecationMessage" in component
+    }
+    assert deprecated.keys() == {"TgiServer", "JetStreamServer"}
+    assert "Use `vllm` instead" in deprecated["TgiServer"]
 
 
 def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
