@@ -89,7 +89,7 @@ def test_clone_of_pulumi_has_its_owner_and_the_version_by_which_pulumi_finds_it(
     clone = "resource-github.com_acme_gke-ai.git_components_plugin-v0.0.0-x1a2b3c"
     folder = tmp_path / clone / "components" / "plugin"
     folder.mkdir(parents=True)
-    served = runpy.run_path(shutil.copy2(PLUGIN, folder))
+    served = runpy.run_path(str(shutil.copy(PLUGIN, folder)))
     assert (served["OWNER"], served["VERSION"]) == ("acme", "0.0.0-x1a2b3c")
 
 
