@@ -151,4 +151,5 @@ if __name__ == "__main__":
     print(f"Building {len(pages())} pages, in about 15 seconds.", flush=True)
     if status := build(OUTPUT, OUTPUT.with_name("site-work")):
         sys.exit(status)
+    shutil.copy(ROOT / "docs" / "llms.txt", OUTPUT)
     print(f"Open {(OUTPUT / 'index.html').relative_to(ROOT)} in a browser.")
