@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -22,13 +21,12 @@ from tests.support.rehearsal.tables.agreement import copy_differences, differenc
 from tests.support.rehearsal.tables.cases import COMPARED, NOT_COMPARED, TableCase, at, cases, left_out
 from tests.support.rehearsal.tables.clusters import Result
 from tests.support.rehearsal.tables.configuration import Configuration
-from tests.support.rehearsal.tables.decisions import Decision, decisions, eviction
+from tests.support.rehearsal.tables.decisions import Decision
 from tests.support.rehearsal.tables.questions import questions
 from tests.support.rehearsal.tables.source import TESTS, tables
-from tests.support.rehearsal.tables.topology import assignment, in_cluster
+from tests.support.rehearsal.tables.topology import in_cluster
 from tests.support.timelines import named
 
-Object = dict[str, Any]
 # Kueue's test packages compile in half a minute, once for a version.
 compiled = pytest.mark.slow
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -85,53 +83,9 @@ def test_a_compressed_assignment_is_read_and_written_again() -> None:
     assert [*assigned(renamed)] == [(("b", "t-x-1.a"), 3), (("b", "t-x-2.a"), 3)]
 
 
-def test_hosts_have_other_names_wherever_an_object_names_them() -> None:
-    expression = {"key": HOSTNAME, "operator": "In", "values": ["x1"]}
-    spec = {"nodeSelector": {HOSTNAME: "x1", "rack": "x1"}, "matchExpressions": [expression]}
-    assert in_cluster({**spec, "unhealthyNodes": [{"name": "x1"}]}, str.upper) == {
-        "nodeSelector": {HOSTNAME: "X1", "rack": "x1"},
-        "matchExpressions": [{**expression, "values": ["X1"]}],
-        "unhealthyNodes": [{"name": "X1"}],
-    }
-
-
 # ----------------------------------------------------------------------------------------- differences, planted by hand
-UIDS = {"1": "/victim", "2": "/other", "9": "/in"}
-BY_IN = "Preempted to accommodate a workload (UID: 9, JobUID: UNKNOWN) due to prioritization; preemptor path: /q"
 TAKEN = Decision("/victim", "preempted", reason="InClusterQueue", preemptor="/in")
 ADMITTED = Decision("/in", "admitted", "main×1: cpu t000-spot")
-
-
-def workload(uid: str, flavor: str = "", preempted: str = "", reason: str = "InClusterQueue") -> Object:
-    """A Workload that has quota in a flavor, is preempted with a message, or waits."""
-    assigned = {"podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": flavor}}]}
-    condition = {"type": "Preempted", "status": "True", "reason": reason, "message": preempted}
-    status = {**({"admission": assigned} if flavor else {}), "conditions": [condition] if preempted else []}
-    return {"metadata": {"uid": uid}, "status": status}
-
-
-def test_a_preemption_and_an_admission_are_read_whole_and_what_was_decided_before_is_not() -> None:
-    before = [workload("1", "t000-spot"), workload("9")]
-    preempted = workload("1", "t000-spot", BY_IN)
-    assert decisions(before, [preempted, workload("9")], UIDS) == {TAKEN}
-    assert decisions([workload("9")], [workload("9", "t000-spot")], UIDS) == {ADMITTED}
-    state = [preempted, workload("2", "t000-spot")]
-    assert decisions(state, state, UIDS) == frozenset()
-
-
-def test_another_place_is_a_decision_and_so_is_an_eviction_without_a_spare_node() -> None:
-    def on(host: str) -> Object:
-        item = workload("9", "t000-spot")
-        (assigned,) = item["status"]["admission"]["podSetAssignments"]
-        assigned["topologyAssignment"] = assignment([HOSTNAME], [([host], 1)])
-        return item
-
-    assert decisions([on("x1")], [on("x2")], UIDS) == {ADMITTED._replace(flavors="main×1: cpu t000-spot x2×1")}
-    assert decisions([on("x1")], [on("x1")], UIDS) == frozenset()
-    lost = {**on("x1"), "status": {"conditions": [{"type": "Evicted", "status": "True", "reason": "NodeFailures"}]}}
-    assert decisions([on("x1")], [lost], UIDS) == {eviction("/in")}
-
-
 LATER = frozenset({"/in", "/next"})
 CASE = TableCase("TestSchedule", "a", "t000", Configuration(), NOW, (), (), (), frozenset({TAKEN}), LATER, {})
 BY_NEXT = TAKEN._replace(workload="/x", preemptor="/next")

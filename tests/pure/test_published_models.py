@@ -57,19 +57,6 @@ def figures(row: Row) -> dict[str, tuple[float, float]]:
     return result
 
 
-def table() -> str:
-    """The figures of all rows, with their differences: `python -m tests.pure.test_published_models`."""
-    lines = []
-    for row in ROWS:
-        for subject, (published, computed) in figures(row).items():
-            where = f"{row.get('gpus', 1)} x {row['gpu']}" if "gpu" in row else "files"
-            unit, size = ("GiB", GI) if published > 2**20 else ("bytes a token", 1)
-            sizes = f"{published / size:,.6g} | {computed / size:,.6g} {unit}"
-            change = f"{100 * (computed / published - 1):+.1f} %"
-            lines.append(f"| {row['model']} | {where} | {subject} | {sizes} | {change} | {row['source']} |")
-    return "\n".join(lines)
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']} {row['kind']}")
 def test_computed_size_is_the_published_one(row: Row) -> None:
     for subject, (published, computed) in figures(row).items():
@@ -84,7 +71,3 @@ def test_rows_have_a_source_a_reason_for_more_tolerance_and_all_kinds_of_weights
     assert len(models - {row["model"] for row in ROWS if row.get("given")}) >= 20
     for kind in KINDS:
         assert any(kind in model for model in models), kind
-
-
-if __name__ == "__main__":
-    print(table())
