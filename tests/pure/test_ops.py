@@ -136,23 +136,20 @@ def test_creation_beside_a_recorded_resource_is_adopted_only_if_that_is_deleted(
     assert [resource.get("id") for resource in state["resources"][1:]] == ids
 
 
-class Killed(Stack):
-    """A stack after a killed update. Its commands succeed, and the state that is written is kept."""
+def test_recover_names_what_it_leaves_and_clears_every_pending_creation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: dict[str, Any] = {}
 
-    written: ClassVar[dict[str, Any]] = {}
-
-    def read(self, *_: str) -> Any:
-        return {"deployment": recorded_and_pending(id=OLD_ID)}
-
-    def pulumi(self, *arguments: str, stdin: str | None = None, **_: Any) -> subprocess.CompletedProcess[str]:
+    def pulumi(_: Stack, *arguments: str, stdin: str = "", **__: Any) -> subprocess.CompletedProcess[str]:
         if arguments[:2] == ("stack", "import"):
-            self.written.update(json.loads(stdin or ""))
+            written.update(json.loads(stdin))
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-
-def test_recover_names_what_it_leaves_and_clears_every_pending_creation(capsys: pytest.CaptureFixture[str]) -> None:
-    recover.recover(Killed("none"))
-    assert "pending_operations" not in Killed.written["deployment"], "a refresh would keep them"
+    monkeypatch.setattr(Stack, "read", lambda *_: {"deployment": recorded_and_pending(id=OLD_ID)})
+    monkeypatch.setattr(Stack, "pulumi", pulumi)
+    recover.recover(Stack("none"))
+    assert "pending_operations" not in written["deployment"], "a refresh would keep them"
     assert f"leaving     NodePool l4: its creation as {POOL_ID} was interrupted" in capsys.readouterr().out
 
 
@@ -235,7 +232,6 @@ def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPa
         "pod team-a/held: finalizers example.com/kept",
         f"namespace team-a: {message}",
     ]
-
     monkeypatch.setattr(down, "list_objects", Mock(side_effect=Stop("The cluster does not answer")))
     assert down.ending(None) == []  # type: ignore[arg-type]
 
@@ -243,29 +239,25 @@ def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPa
 def node(name: str, ready: str = "True") -> dict[str, Any]:
     """A GPU node of two."""
     labels = {GKE_NODEPOOL: "gpupool", "node.kubernetes.io/instance-type": "g2-standard-24"}
+    state = {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]}
     return {
-        "metadata": {"name": name, "labels": labels | {"cloud.google.com/gke-provisioning": "standard"}},
-        "status": {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]},
+        "metadata": {"name": name, "labels": {**labels, "cloud.google.com/gke-provisioning": "standard"}},
+        "status": state,
     }
 
 
 def pod(name: str, node_name: str | None, **scheduled: str) -> dict[str, Any]:
     """A pod of two GPUs, on a node or with the reason why not."""
-    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
-    return {
-        "metadata": {"name": name, "namespace": "llm"},
-        "spec": {**spec, **({"nodeName": node_name} if node_name else {})},
-        "status": {"conditions": [{"type": "PodScheduled", "status": "True" if node_name else "False", **scheduled}]},
-    }
+    spec: dict[str, Any] = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    spec |= {"nodeName": node_name} if node_name else {}
+    condition = {"type": "PodScheduled", "status": "True" if node_name else "False", **scheduled}
+    return {"metadata": {"name": name, "namespace": "llm"}, "spec": spec, "status": {"conditions": [condition]}}
 
 
-def workload(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
-    """A workload of a Job with these conditions."""
-    return {
-        "metadata": {"name": name, "namespace": "llm", "ownerReferences": [{"kind": "Job", "name": name}]},
-        "spec": {"queueName": "lq", "priority": 20},
-        "status": {"conditions": list(conditions)},
-    }
+def workload(name: str, *conditions: dict[str, str], kind: str = "Job", namespace: str = "llm") -> dict[str, Any]:
+    """A workload of a run with these conditions."""
+    metadata = {"name": name, "namespace": namespace, "ownerReferences": [{"kind": kind, "name": name}]}
+    return {"metadata": metadata, "spec": {"queueName": "lq", "priority": 20}, "status": {"conditions": [*conditions]}}
 
 
 def printed(**objects: Any) -> str:
@@ -339,8 +331,7 @@ def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
 
 def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
-    metadata = {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]}
-    held = {"metadata": metadata, "spec": {"queueName": "lq"}, "status": {"conditions": [waits]}}
+    held = workload("waits", waits, kind="JobSet", namespace="default")
     failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
     jobsets = [
         jobset("runs", replicatedJobsStatus=[{"name": "slice", "ready": 3}], restartsCountTowardsMax=1),
@@ -467,10 +458,8 @@ def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says() -> No
         api = client_of(kubeconfig(address, b"", {}).replace("https:", "http:"), 1)
         assert list_objects(api, "/api/v1/nodes") == [{"metadata": {}}]
         assert Busy.asked == ["/api/v1/nodes"] * 3
-        for host, cause in (
-            (address, "SSLError"),
-            ("127.0.0.1:1", "NewConnectionError"),
-        ):  # the first one speaks no TLS
+        # The server speaks no TLS, and none listens on port 1.
+        for host, cause in ((address, "SSLError"), ("127.0.0.1:1", "NewConnectionError")):
             with pytest.raises(Stop, match=rf"^The cluster does not answer \({cause}\)"):
                 list_objects(client_of(kubeconfig(host, b"", {}), 1), "/api/v1/nodes")
     assert Busy.asked == ["/api/v1/nodes"] * 3, "an unreachable cluster is reported at once"

@@ -97,8 +97,9 @@ def test_gclouds_list_of_pools_is_read_and_other_files_are_refused(tmp_path: Pat
     file.write_text(json.dumps([{**SPOT, "name": "../../etc"}]))
     with pytest.raises(Stop, match=r"pools\.json: 0\.name: .*gcloud container node-pools list"):
         read_pool_file(file)
-    with pytest.raises(Stop, match="cannot be read"):
-        read_pool_file(tmp_path / "none")
+    for read_file in (read_pool_file, command.read_text):  # node pools and a kubeconfig
+        with pytest.raises(Stop, match="cannot be read"):
+            read_file(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -268,11 +269,6 @@ def test_a_snapshot_of_a_kubeconfig_needs_no_stack_and_keeps_the_names_of_manife
     assert kept == "team-a"
     assert hashed != "team-b"
     assert shown.pools == pools
-
-
-def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="cannot be read"):
-        command.read_text(tmp_path / "none")
 
 
 def test_words_in_manifests_are_names() -> None:
