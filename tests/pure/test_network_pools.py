@@ -12,7 +12,7 @@ import pytest
 from gke_ai.ops.lifecycle import deploy, down, network_pools
 from gke_ai.ops.lifecycle.network_pools import network_pools as pools_of
 from gke_ai.ops.lifecycle.network_pools import scale_to_zero
-from gke_ai.registered.types import NODE_POOL
+from gke_ai.registered.types import BUCKET, NODE_POOL
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 
@@ -60,7 +60,8 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Google:
 
 def scale(**more: Any) -> None:
     """Scales a pool with a profile, and no other."""
-    scale_to_zero(pools_of([PLAIN, pool(**more), {"type": "gcp:storage/bucket:Bucket"}]), object())  # type: ignore[arg-type]
+    others = PLAIN, {**pool("bucket"), "type": BUCKET}
+    scale_to_zero(pools_of([*others, pool(**more)]), object())  # type: ignore[arg-type]
 
 
 def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_for_that(google: Google) -> None:

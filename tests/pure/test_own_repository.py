@@ -53,32 +53,25 @@ def recorded(folder: Path, without: str = "", **texts: str) -> None:
 CONTEXT = "gke_my-project_europe-west4-a_shared"
 
 
-def from_cluster(found: Described, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
-    """Runs `init --from-cluster` on a cluster that is described so."""
-    monkeypatch.setattr("gke_ai.workspace.stack.client_of_context", lambda *_: None)
-    monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: found)
-    gke_ai("init", *arguments)
-
-
-def test_init_names_what_a_cluster_has(
+def test_init_names_what_a_cluster_has_and_writes_nothing_without_a_kueue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     queues = {"kueue": "existing", "flavors": [{"name": "l4", "mode": "existing", "accelerator": "nvidia-l4"}]}
-    found = Described(queues, ("Flavor tas: it has a topology.",))
-    from_cluster(found, monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT)
+    described = iter(
+        [Described({}, ("The cluster has no Kueue.",)), Described(queues, ("Flavor tas: it has a topology.",))]
+    )
+    monkeypatch.setattr("gke_ai.workspace.stack.client_of_context", lambda *_: None)
+    monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: next(described))
+    with pytest.raises(Stop, match=r"The cluster has no Kueue\. Nothing was written\. Leave --from-cluster out"):
+        gke_ai("init", tmp_path / "own", "--from-cluster", CONTEXT)
+    assert not (tmp_path / "own").exists()
+    gke_ai("init", tmp_path / "own", "--from-cluster", CONTEXT)
     config = read_configuration(tmp_path / "own" / "Pulumi.dev.yaml")["config"]
     assert (config["gcp:project"], config["gcp:region"]) == ("my-project", "europe-west4")
     cluster = resolve(config).cluster
     assert (cluster.name, cluster.location, cluster.mode) == ("shared", "europe-west4-a", "existing")
     assert config["gke-ai:queues"] == queues
     assert "Left out: Flavor tas: it has a topology." in capsys.readouterr().out
-
-
-def test_init_writes_nothing_for_a_cluster_without_a_kueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Described({}, ("The cluster has no Kueue.",))
-    with pytest.raises(Stop, match=r"The cluster has no Kueue\. Nothing was written\. Leave --from-cluster out"):
-        from_cluster(found, monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT)
-    assert not (tmp_path / "own").exists()
 
 
 @pytest.mark.parametrize(
