@@ -135,8 +135,6 @@ def test_every_refused_input_is_reported_at_once(package: Any) -> None:
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
-
-
 def arguments(kind: str, **inputs: Any) -> Any:
     """The arguments of a component with these inputs."""
     return arguments_of(getattr(components, kind))(**inputs)
