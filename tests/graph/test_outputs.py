@@ -27,9 +27,6 @@ MIXED = "examples/mixed-training-inference.yaml"
 EXPECTED = yaml.load((ROOT / "tests/data/expected/outputs.yaml").read_text(), yaml.CSafeLoader)
 
 
-# --- the contract -----------------------------------------------------------------------------------------------------
-
-
 def keys_since() -> dict[str, set[str]]:
     """Every key of the contract, by the version that added it."""
     keys: dict[str, set[str]] = {}
@@ -156,8 +153,6 @@ def test_nodes_of_a_flavor_without_pools_are_selected_by_its_accelerator(monkeyp
     assert grant["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
     assert [taint["key"] for taint in grant["tolerations"]] == ["nvidia.com/gpu"]
 
-
-# --- reading it -------------------------------------------------------------------------------------------------------
 
 QUEUE: dict[str, Any] = {"localQueue": "team", "namespace": "llm", "clusterQueue": "gpus"}
 GRANT: dict[str, Any] = {"flavor": "l4", "resources": {"nvidia.com/gpu": "4"}}

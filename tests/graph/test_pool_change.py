@@ -35,7 +35,6 @@ def made(build: Build, **more: Any) -> Registration:
     return build(GpuNodePool, ARGUMENTS, **more).one("NodePool")
 
 
-# ------------------------------------------------------------------------------------------------------ name and label
 @pytest.mark.parametrize(
     "change",
     [
@@ -115,7 +114,6 @@ def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
     assert wanted.items() <= node_labels(pool.shape("us-central1-a")).items()
 
 
-# --------------------------------------------------------------------------------------------------------------- moving
 class Nodes:
     """Old nodes that return the remaining pods of each call, or raise an error."""
 

@@ -67,9 +67,6 @@ def pod(built: Record) -> dict[str, Any]:
     return pod_spec
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
-
-
 def test_every_engine_has_a_server_and_a_section() -> None:
     assert ENGINES.keys() == SERVERS.keys()
 
@@ -166,15 +163,6 @@ def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) 
     assert at_once["terminationGracePeriodSeconds"] == 30
 
 
-# --- vLLM -------------------------------------------------------------------------------------------------------------
-
-
-# --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
-
-
-# --- change of the engine ---------------------------------------------------------------------------------------------
-
-
 @every_engine
 def test_every_engine_continues_the_server_of_every_other(engine: str, serve: Any) -> None:
     """Otherwise a change of the engine would delete the running Deployment: its parent's type is in its identity."""
@@ -210,9 +198,6 @@ def test_preview_warns_of_a_legacy_engine_with_its_date_and_successor(engine: st
     assert warning.endswith(f"Set engine: {successor}.")
 
 
-# --- JetStream --------------------------------------------------------------------------------------------------------
-
-
 def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
     built = serve(
         "jetstream",
@@ -241,12 +226,6 @@ def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> N
     assert "ici_tensor_parallelism=8" in container["args"]
     assert "ici_tensor_parallelism=1" not in container["args"]
     assert container["args"][-1] == "quantization=int8"
-
-
-# --- compute classes --------------------------------------------------------------------------------------------------
-
-
-# --- the whole program ------------------------------------------------------------------------------------------------
 
 
 def program(preview: bool, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Record:

@@ -47,9 +47,6 @@ def checks(record: Record) -> list[dict[str, Any]]:
     return validations
 
 
-# --- the component ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("named", "expected"), [("low", "priority class"), ("models", "bucket"), ("workload", "service account")]
 )
@@ -240,9 +237,6 @@ def test_egress_allows_metadata_server_and_internet_but_not_the_vpc(build: Build
     assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(blocks["0.0.0.0/0"]["to"][0]["ipBlock"]["except"])
 
 
-# --- in a stack -------------------------------------------------------------------------------------------------------
-
-
 @both
 def test_a_tenant_is_created_after_its_namespace_and_before_its_workloads(preview: bool) -> None:
     record = recorded(good(), preview)
@@ -324,9 +318,6 @@ def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> Non
     assert spec["serviceAccountName"] == tenant.service_account
     assert [spec["priorityClassName"]] == tenant.priority_classes
     assert [spec["volumes"][0]["csi"]["volumeAttributes"]["bucketName"]] == list(space.buckets)
-
-
-# --- what follows from settings ---------------------------------------------------------------------------------------
 
 
 def test_pod_without_a_priority_class_is_not_refused() -> None:

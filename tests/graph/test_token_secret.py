@@ -25,7 +25,6 @@ def test_no_token_is_needed_with_a_secret_of_secret_manager(named: str) -> None:
     assert problems_of({**good(), "hfTokenSecret": named}, token_given=False) == []
 
 
-# --------------------------------------------------------------------------------------------------------- the program
 def program(monkeypatch: pytest.MonkeyPatch, preview: bool = False, **changes: Any) -> Recorded:
     sections = {**good(), **changes}
     load(sections, PROJECT)

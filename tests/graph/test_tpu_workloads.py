@@ -62,9 +62,6 @@ def pod(record: Record, index: int = 0) -> dict[str, Any]:
     return spec
 
 
-# --- plan -------------------------------------------------------------------------------------------------------------
-
-
 def test_runs_are_kept_off_pools_that_only_look_alike() -> None:
     stack = loaded(slices())
     three, *_ = stack.of(Multislice)
@@ -96,9 +93,6 @@ def test_name_of_a_run_follows_from_its_content() -> None:
     )
     assert first.object_name != second.object_name
     assert first.model_copy(update={"fixed_name": True}).object_name == "j"
-
-
-# --- a Job on one slice -----------------------------------------------------------------------------------------------
 
 
 def test_changed_job_is_a_new_one_beside_the_old(build: Build) -> None:
@@ -137,9 +131,6 @@ def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monke
     assert f"delete --ignore-not-found {kind}/r" in text
 
 
-# --- bucket, shared memory and token ----------------------------------------------------------------------------------
-
-
 def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict[str, Any]], Record]) -> None:
     values = with_bucket()
     del values["hfTokenSecret"]
@@ -172,9 +163,6 @@ def test_new_keys_that_are_not_set_change_no_name() -> None:
     assert {name.rpartition("-")[0] for name in changed} == {"train-3", "host"}
 
 
-# --- a JobSet over several --------------------------------------------------------------------------------------------
-
-
 def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
     """The variables count all slices of the JobSet. Counted by replicated Job, each slice would be a run by itself."""
     built = build(MultisliceJob, SET, pools_of_slices=["a", "b"], env={"A": "b"})
@@ -194,12 +182,6 @@ def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
         assert variables["MEGASCALE_COORDINATOR_ADDRESS"]["value"] == f"{name}-slice-0-0-0.{name}"
         assert variables["A"]["value"] == "b"
     assert "env" not in pod(build(MultisliceJob, SET))["containers"][0], "GKE tells the Jobs of one replicated Job"
-
-
-# --- JobSet and queued provisioning in KueueStack ---------------------------------------------------------------------
-
-
-# --- places in line ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("last", "pause"), [(False, [1]), (True, [])])
