@@ -143,14 +143,8 @@ QUEUE: dict[str, Any] = {"localQueue": "team", "namespace": "llm", "clusterQueue
 GRANT: dict[str, Any] = {"flavor": "l4", "resources": {"nvidia.com/gpu": "4"}}
 SELECTOR = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 NEWER: dict[str, Any] = {**GRANT, "nodeSelector": SELECTOR, "tolerations": [], "borrowingLimit": {}}
-OLD: dict[str, Any] = {
-    "version": "1",
-    "clusterName": "ai-dev",
-    "clusterLocation": "us-central1",
-    "kubeconfig": "apiVersion: v1",
-    "queues": [{**QUEUE, "quota": [GRANT]}],
-    "servers": [],
-}
+CLUSTER = {"clusterName": "ai-dev", "clusterLocation": "us-central1", "kubeconfig": "apiVersion: v1"}
+OLD: dict[str, Any] = {"version": "1", **CLUSTER, "queues": [{**QUEUE, "quota": [GRANT]}], "servers": []}
 NEW: dict[str, Any] = {**OLD, "version": VERSION, "queues": [{**QUEUE, "cohort": "", "quota": [NEWER]}], "tenants": []}
 
 

@@ -14,17 +14,10 @@ from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, config
 from tests.support.reproduced import Object, are_equal, identity
 
 SOURCE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/jetstream.yaml").read_text(), yaml.CSafeLoader)
-CHOSEN: dict[str, Any] = {
-    "PROJECT_ID": PROJECT,
-    "PROJECT_NUMBER": PROJECT_NUMBER,
-    "CLUSTER_NAME": "jetstream",
-    "PROMETHEUS_PORT": "metrics",
-    "METRIC": "prefill_backlog_size",
-    "MIN_REPLICAS": 1,
-    "MAX_REPLICAS": 2,
-    "TARGET": "10",
-    "EXTERNAL_METRIC_TARGET": "800m",
-}
+PROJECT_VALUES = {"PROJECT_ID": PROJECT, "PROJECT_NUMBER": PROJECT_NUMBER, "CLUSTER_NAME": "jetstream"}
+BOUNDS = {"MIN_REPLICAS": 1, "MAX_REPLICAS": 2, "TARGET": "10", "EXTERNAL_METRIC_TARGET": "800m"}
+METRIC = {"PROMETHEUS_PORT": "metrics", "METRIC": "prefill_backlog_size"}
+CHOSEN: dict[str, Any] = {**PROJECT_VALUES, **METRIC, **BOUNDS}
 CONTAINERS = {"key": "container", "operator": "In", "values": ["maxengine-server", "jetstream-http"]}
 
 

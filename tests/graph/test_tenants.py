@@ -27,13 +27,8 @@ Build = Callable[..., Record]
 
 GROUP = "gke-security-groups@example.com"
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tenants.md"
-TENANT: dict[str, Any] = {
-    "namespace": "team-a",
-    "local_queues": ["training"],
-    "priority_classes": ["low"],
-    "buckets": ["models"],
-    "service_accounts": ["workload", "default"],
-}
+GRANTED = {"local_queues": ["training"], "priority_classes": ["low"], "buckets": ["models"]}
+TENANT: dict[str, Any] = {**GRANTED, "namespace": "team-a", "service_accounts": ["workload", "default"]}
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 

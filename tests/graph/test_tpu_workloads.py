@@ -30,15 +30,10 @@ with_bucket = partial(base, "tpu_workloads", "with_bucket")
 # Of the runs of `slices()`, as 0.3.0 gave them.
 NAMES = {"train-3-ea02fd", "train-1-515c5f", "train-2-89a9c9", "host-ef0e85", "hosts-93db4e"}
 JOB: dict[str, Any] = {"name": "j", "namespace": "team", "tpu": {"version": "v6e", "topology": "4x4"}}
-SET: dict[str, Any] = {
-    "name": "s",
-    "namespace": "team",
-    "queue": "lq",
-    "kind": "multislice",
-    "slices": 2,
-    "tpu": {"version": "v5p", "topology": "2x2x2"},
-    "node_selector": {"cloud.google.com/gke-tpu-topology": "2x4"},
-}
+SLICES = {"slices": 2, "tpu": {"version": "v5p", "topology": "2x2x2"}}
+SELECTOR = {"cloud.google.com/gke-tpu-topology": "2x4"}
+QUEUED = {"namespace": "team", "queue": "lq", "node_selector": SELECTOR}
+SET: dict[str, Any] = {"name": "s", "kind": "multislice", **SLICES, **QUEUED}
 Build = Callable[..., Record]
 
 

@@ -27,16 +27,8 @@ from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, ROOT, Record, configuration, run_program, shared_record
 
 training = partial(base, "training", "training")
-RUN: dict[str, Any] = {
-    "kind": "job",
-    "name": "pretrain",
-    "namespace": "llm",
-    "queue": "lq",
-    "accelerator": "nvidia-l4",
-    "image": "i:1",
-    "pods": 2,
-    "gpusPerPod": 2,
-}
+PLACE = {"namespace": "llm", "queue": "lq", "accelerator": "nvidia-l4"}
+RUN: dict[str, Any] = {**PLACE, "kind": "job", "name": "pretrain", "image": "i:1", "pods": 2, "gpusPerPod": 2}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}
 Build = Callable[..., Record]
 

@@ -29,12 +29,12 @@ def test_the_version_is_the_next_one_of_the_changelog() -> None:
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
     """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
-    values: dict[str, Any] = {release.part: release.inputs["values"] for release in releases}
-    tags = {
-        "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
-        "jobset": values["jobset"]["image"]["tag"],
+    kueue, jobset = (next(item.inputs for item in releases if item.part == name) for name in ("kueue", "jobset"))
+    assert len(releases) == 2
+    return {
+        "kueue": (kueue["version"], kueue["values"]["controllerManager"]["manager"]["image"]["tag"]),
+        "jobset": (jobset["version"], jobset["values"]["image"]["tag"]),
     }
-    return {release.part: (release.inputs["version"], tags[release.part]) for release in releases}
 
 
 def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
@@ -68,18 +68,20 @@ def change(before: str | None, after: str, crd: str = "jobsets", kubeconfig: str
     asyncio.run(crds.update(args, None, "JobSet", crd, kubeconfig))  # type: ignore[arg-type]
 
 
-def test_a_new_version_of_jobset_applies_the_crds_of_its_chart_first(cluster: dict[str, list[str]]) -> None:
-    change("0.12.0", "0.12.0")
-    assert cluster["applied"] == []
-    change("0.11.1", "0.12.0")
-    assert cluster == {"applied": ["jobsets", "others"], "said": []}
-
-
-def test_an_installation_applies_them_only_where_an_earlier_one_left_the_crd(cluster: dict[str, list[str]]) -> None:
-    change(None, "0.12.0", crd="absent")
-    assert cluster["applied"] == []
-    change(None, "0.12.0")
-    assert cluster["applied"] == ["jobsets", "others"]
+@pytest.mark.parametrize(
+    ("before", "crd", "applied"),
+    [
+        pytest.param("0.12.0", "jobsets", [], id="the version stays"),
+        pytest.param("0.11.1", "jobsets", ["jobsets", "others"], id="a new version"),
+        pytest.param(None, "absent", [], id="an installation"),
+        pytest.param(None, "jobsets", ["jobsets", "others"], id="an installation where an earlier one left the CRD"),
+    ],
+)
+def test_the_crds_of_a_new_chart_are_applied_before_it(
+    before: str | None, crd: str, applied: list[str], cluster: dict[str, list[str]]
+) -> None:
+    change(before, "0.12.0", crd)
+    assert cluster == {"applied": applied, "said": []}
 
 
 def test_a_preview_says_that_crds_come_first_and_applies_none(
@@ -120,11 +122,8 @@ BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations":
 
 def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Run what comes before the update of a flavor, in a preview and in an update."""
-    refuse_other_nodes(
-        pulumi.ResourceHookArgs(
-            "", "", "kueue/b200", "", {"metadata": {"name": "b200"}, "spec": after}, {"spec": before}
-        )
-    )
+    new = {"metadata": {"name": "b200"}, "spec": after}
+    refuse_other_nodes(pulumi.ResourceHookArgs("", "", "kueue/b200", "", new, {"spec": before}))
 
 
 @pytest.mark.parametrize(
@@ -135,9 +134,7 @@ def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
         ({"topologyName": None, "tolerations": None}, "tolerations and topologyName"),
     ],
 )
-def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_update(
-    changed: dict[str, Any], named: str
-) -> None:
+def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_update(changed: Any, named: str) -> None:
     after = {key: value for key, value in {**BLUE, **changed}.items() if value}
     with pytest.raises(pulumi.RunError, match=f"Flavor b200: {named} would change.* Give the flavor a new name"):
         change_flavor(BLUE, after)
