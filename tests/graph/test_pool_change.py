@@ -49,9 +49,7 @@ def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: 
     assert after.delete_before_replace is None, "the provider creates first under another name"
 
 
-def test_a_pool_with_local_ssds_keeps_its_name_and_one_of_an_earlier_state_is_not_replaced_beside_itself(
-    build: Build, tmp_path: Path
-) -> None:
+def test_a_pool_with_local_ssds_keeps_its_name_and_its_place(build: Build, tmp_path: Path) -> None:
     pool = made(build, machine_type="a2-ultragpu-8g")
     assert pool.inputs["name"] == "l4-a315d8", "as 0.3.0 gave it"
     new = decode(encode(pool.inputs))
@@ -140,9 +138,7 @@ def test_drain_ends_when_no_pod_is_left_and_logs_each_change_once(said: list[str
     assert not nodes.opened
 
 
-def test_failed_drain_fails_the_update_uncordons_the_nodes_and_says_how_to_return_to_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failed_drain_fails_the_update_and_uncordons_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
     nodes = Nodes(WAITING)
     with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again") as failed:

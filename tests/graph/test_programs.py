@@ -69,7 +69,7 @@ def team(cluster: gke.GkeCluster, quota: Mapping[str, str] | None = None, **more
     stated = [] if quota is None else [FlavorQuota(flavor="l4", quota=dict(quota))]
     queues = [gke.ClusterQueue("gpus", pools=[l4(cluster)], flavors=stated)]
     kueue = gke.KueueStack("kueue", cluster=cluster, queues=queues)
-    return gke.WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, **more)
+    return gke.WorkloadNamespace("llm", cluster=cluster, kueue=kueue, **{"queues": {"team": "gpus"}, **more})
 
 
 def serving_and_training(region: str = "us-central1", prefix: str = "") -> None:
@@ -113,13 +113,8 @@ def test_a_program_has_all_of_it_twice_without_an_edge_between_the_two(run: Run)
 
     found = run(both)
     assert {resource.name[:3] for resource in found.resources.values()} == {"us-", "eu-"}
-    crossing = [
-        (resource.name, urn)
-        for resource in found.resources.values()
-        for urn in resource.dependencies
-        if not urn.rpartition("::")[2].startswith(resource.name[:3])
-    ]
-    assert crossing == []
+    for resource in found.resources.values():
+        assert {urn.rpartition("::")[2][:3] for urn in resource.dependencies} <= {resource.name[:3]}, resource.name
     assert {pool.inputs["location"] for pool in found.all("NodePool")} == {"us-central1", "europe-west4"}
 
 
@@ -340,9 +335,25 @@ def trained(image: Any = "i:1", **more: Any) -> gke.TrainingJob:
     return gke.TrainingJob("t", image=image, accelerator="nvidia-l4", **more)
 
 
-def guarded(**team_keys: Any) -> gke.WorkloadNamespace:
+def guarded(**more: Any) -> gke.WorkloadNamespace:
     """A namespace in a cluster that enforces network policies."""
-    return team(standard(network_policy="dataplaneV2"), **team_keys)
+    return team(standard(network_policy="dataplaneV2"), **more)
+
+
+def llm_of_theirs(**more: Any) -> gke.WorkloadNamespace:
+    return gke.WorkloadNamespace("llm", cluster=theirs(), **more)
+
+
+def data_of_models() -> Any:
+    return gke.ModelBucket("models", location="us-central1").volume("/data")
+
+
+def with_provider() -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions(providers=[k8s.Provider("p", kubeconfig="k")])
+
+
+ONE_GPU = {"nvidia.com/gpu": "1"}
+TOKEN_OF_P = gke.SecretManager("projects/p/secrets/x", "p", "p.svc.id.goog")
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
@@ -400,26 +411,15 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "slices",
     ),
     "a cluster queue that nobody has": (
-        lambda: gke.WorkloadNamespace(
-            "llm",
-            kueue=gke.KueueStack("kueue", cluster=theirs(), queues=[gke.ClusterQueue("gpus", pools=[l4(standard())])]),
-            queues={"team": "gpu"},
-        ),
+        lambda: team(standard(), queues={"team": "gpu"}),
         "queues.team: kueue has no cluster queue gpu. Kueue would admit nothing here. Did you mean gpus?",
     ),
     "a local queue that its namespace does not have": (
-        lambda: trained(
-            namespace=gke.WorkloadNamespace("llm", cluster=theirs(), queues={"team": "gpus"}), queue="tema"
-        ),
+        lambda: trained(namespace=llm_of_theirs(queues={"team": "gpus"}), queue="tema"),
         "queue: namespace llm has no local queue tema. Kueue would never admit the workload. Did you mean team?",
     ),
     "a bucket that its namespace may not use": (
-        lambda: gke.FinetuneJob(
-            "t",
-            namespace=gke.WorkloadNamespace("llm", cluster=theirs()),
-            accelerator="nvidia-l4",
-            volume=gke.ModelBucket("models", location="us-central1").volume("/data"),
-        ),
+        lambda: gke.FinetuneJob("t", namespace=llm_of_theirs(), accelerator="nvidia-l4", volume=data_of_models()),
         "volume: namespace llm has no role on bucket my-project-models. The pods could not mount it.",
     ),
     "fewer replicas at most than at least": (
@@ -435,9 +435,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "priorities[0].machine_type: g2-standard-5 is not a machine type",
     ),
     "a metrics adapter without a cluster's name": (
-        lambda: gke.MetricsAdapter(
-            "a", adapter="stackdriver", opts=pulumi.ResourceOptions(providers=[k8s.Provider("p", kubeconfig="k")])
-        ),
+        lambda: gke.MetricsAdapter("a", adapter="stackdriver", opts=with_provider()),
         "cluster: is missing, and metrics are selected by its name.",
     ),
     "parts of pods that are no list": (
@@ -450,27 +448,20 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
         "g2-standard-24: is in the catalog with other figures",
     ),
     "more than a queue ever has": (
-        lambda: gemma(
-            namespace=team(standard(), {"nvidia.com/gpu": "1", "cpu": "9", "memory": "9Gi"}), gpus=2, queue="team"
-        ),
+        lambda: gemma(namespace=team(standard(), {**ONE_GPU, "cpu": "9", "memory": "9Gi"}), gpus=2, queue="team"),
         "gpus: one pod of server gemma requests 2 GPUs, and cluster queue gpus has at most 1 GPU.",
     ),
     "a resource that a queue does not have": (
-        lambda: gemma(namespace=team(standard(), {"nvidia.com/gpu": "2"}), queue="team", resources={"cpu": "4"}),
+        lambda: gemma(namespace=team(standard(), ONE_GPU), queue="team", resources={"cpu": "4"}),
         "queue: cluster queue gpus has no quota for cpu, which server gemma requests. Kueue would never admit it.",
     ),
-    "a route over servers of two models": (
-        lambda: two_models(theirs()),
-        "servers answer to google/gemma-3-4b-it, Qwen/",
-    ),
+    "servers of two models": (lambda: two_models(theirs()), "servers answer to google/gemma-3-4b-it, Qwen/"),
     "a gateway in a cluster without its kinds": (
         lambda: gke.InferenceGateway("g", cluster=standard(), namespace="llm", plain_http=True),
         "cluster: ml has no gateway api. It would not know the gateway's kinds. Pass gateway_api=True",
     ),
     "a token that GKE would not write": (
-        lambda: gke.WorkloadNamespace(
-            "llm", cluster=standard(), hf_token_from=gke.SecretManager("projects/p/secrets/x", "p", "p.svc.id.goog")
-        ),
+        lambda: gke.WorkloadNamespace("llm", cluster=standard(), hf_token_from=TOKEN_OF_P),
         "cluster: ml has no secret sync.",
     ),
     "a tenant whose pods may be privileged": (
@@ -500,14 +491,13 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_program_is_refused_in_its_own_words(wrong: str, run: Run) -> None:
-    program, says = WRONG[wrong]
+@pytest.mark.parametrize(("program", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_program_is_refused_in_its_own_words(program: Callable[[], object], says: str, run: Run) -> None:
     with pytest.raises(Refused) as refused:
         run(program)
-    message = str(refused.value)
-    assert says in message
-    assert not re.search(r"gke-ai:|mode: existing|\b[a-z]+[A-Z]\w+:", message), "the words of a configuration"
+    assert says in str(refused.value)
+    words_of_a_configuration = r"gke-ai:|mode: existing|\b[a-z]+[A-Z]\w+:"
+    assert not re.search(words_of_a_configuration, str(refused.value))
 
 
 def test_every_mistake_is_reported_at_once(run: Run) -> None:

@@ -193,9 +193,7 @@ OLD_GKE = {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke
         (OLD_GKE, f"has GKE 1.33.4-gke.1000000.*need {SINCE}.*clusters upgrade"),
     ],
 )
-def test_an_existing_cluster_that_can_not_have_the_network_is_refused(
-    answer: Object, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfit_existing_cluster_is_refused(answer: Object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     monkeypatch.setattr(Cloud, "further", answer)
     with pytest.raises(pulumi.RunError, match=message):

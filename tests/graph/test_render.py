@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -16,19 +16,14 @@ from tests.support.recorder import GATEWAY_KEY, TOKEN, Record, configuration, sh
 from tests.support.registered import tool
 from tests.support.repository import CONFIGURATIONS
 
-# Prefixes of annotations that are for a tool.
-OF_TOOLS = tuple(
-    f"{domain}/"
-    for domain in (
-        "argocd.argoproj.io",
-        "client.lifecycle.config.k8s.io",
-        "config.kubernetes.io",
-        "kustomize.toolkit.fluxcd.io",
-    )
-)
+# Annotations for tools are in these domains.
+OF_TOOLS = ("argocd.argoproj.io/", "client.lifecycle.config.k8s.io/", "config.kubernetes.io/", "kustomize.toolkit.")
 
 
 DEV = configuration("Pulumi.dev.yaml")
+
+
+CHARTS = Stage.CHARTS.value
 
 
 def written(name: str, record: Record) -> dict[str, list[dict[str, Any]]]:
@@ -46,13 +41,14 @@ def without_tools(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "metadata": {**metadata, **({"annotations": kept} if kept else {})}}
 
 
-def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Objects by what they are, each once."""
-    found = {
-        (item["apiVersion"], item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item
-        for item in items
-    }
-    assert len(found) == len(items)
+def by_key(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Objects without the annotations of tools by what they are, each once."""
+    found = {}
+    for item in map(without_tools, items):
+        metadata = item["metadata"]
+        key = item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]
+        assert key not in found
+        found[key] = item
     return found
 
 
@@ -61,44 +57,35 @@ def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]
 def test_every_object_is_written_as_it_is_registered_and_no_other(path: str, name: str) -> None:
     record = shared_record(configuration(path))
     registered = [
-        dict(resource.inputs)
+        resource.inputs
         for resource in record.resources.values()
         if resource.type.startswith("kubernetes:")
         and resource.inputs.get("kind") not in (None, "Secret")
         # A tool deletes no run, so that none needs an owner.
         and not resource.object_name.startswith("runs-of-")
     ]
-    documents = written(name, record)
-    objects = [
-        without_tools(document)
-        for file, inside in documents.items()
-        if not file.startswith((Stage.CHARTS.value, "flux/"))
-        for document in inside
-    ]
-    assert by_key(objects) == by_key([without_tools(item) for item in registered])
-    assert [file for file, inside in documents.items() if len(inside) > 1 and Stage.CHARTS.value not in file] == []
+    files_of_objects = {
+        file: inside for file, inside in written(name, record).items() if not file.startswith((CHARTS, "flux/"))
+    }
+    assert by_key(item for inside in files_of_objects.values() for item in inside) == by_key(registered)
+    assert [file for file, inside in files_of_objects.items() if len(inside) > 1 and CHARTS not in file] == []
 
 
 def releases(name: str, documents: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[str, str, Any]]:
     """Address, version and values of each chart, by the name of its release, as a tool gets them."""
-    charts = [
-        [item["spec"] for item in inside] for file, inside in documents.items() if file.startswith(Stage.CHARTS.value)
-    ]
-    if name == "flux":
-        return {
-            release["releaseName"]: (source["url"], source["ref"]["tag"], release["values"])
-            for source, release in charts
-        }
-    if name == "config-sync":
-        helm = [spec["helm"] for spec, *_ in charts]
-        return {
-            item["releaseName"]: (f"{item['repo']}/{item['chart']}", item["version"], item["values"]) for item in helm
-        }
     found = {}
-    for spec, *_ in charts:
-        source, helm = spec["source"], spec["source"]["helm"]
-        address = f"oci://{source['repoURL']}/{source['chart']}"
-        found[helm["releaseName"]] = (address, source["targetRevision"], helm["valuesObject"])
+    for first, *others in (inside for file, inside in documents.items() if file.startswith(CHARTS)):
+        spec = first["spec"]
+        if name == "flux":
+            release = others[0]["spec"]
+            found[release["releaseName"]] = (spec["url"], spec["ref"]["tag"], release["values"])
+        elif name == "argocd":
+            source, helm = spec["source"], spec["source"]["helm"]
+            address = f"oci://{source['repoURL']}/{source['chart']}"
+            found[helm["releaseName"]] = (address, source["targetRevision"], helm["valuesObject"])
+        else:
+            helm = spec["helm"]
+            found[helm["releaseName"]] = (f"{helm['repo']}/{helm['chart']}", helm["version"], helm["values"])
     return found
 
 
@@ -106,12 +93,10 @@ def releases(name: str, documents: Mapping[str, list[dict[str, Any]]]) -> dict[s
 @pytest.mark.parametrize("path", ["Pulumi.prod.yaml", "examples/multislice-training.yaml"])
 def test_a_tool_installs_the_charts_that_the_program_installs(path: str, name: str) -> None:
     record = shared_record(configuration(path))
-    registered = {
-        release.inputs["name"]: (release.inputs["chart"], release.inputs["version"], release.inputs["values"])
-        for release in record.all("Release")
-    }
-    assert len(registered) == 2
-    assert releases(name, written(name, record)) == registered
+    charts = [release.inputs for release in record.all("Release")]
+    assert len(charts) == 2
+    expected = {chart["name"]: (chart["chart"], chart["version"], chart["values"]) for chart in charts}
+    assert releases(name, written(name, record)) == expected
 
 
 def page_of(name: str, record: Record) -> str:
@@ -156,10 +141,9 @@ def test_runs_are_created_once_and_stay_when_they_leave_the_folder() -> None:
     record = shared_record(DEV)
     assert record.one("Job").retained
     assert record.one("Job").inputs["spec"]["suspend"] is True
-    assert annotated_with("flux", "Job", record) == {
-        "kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent",
-        "kustomize.toolkit.fluxcd.io/prune": "disabled",
-    }
+    once = {"ssa": "IfNotPresent", "prune": "disabled"}
+    flux = {f"kustomize.toolkit.fluxcd.io/{key}": value for key, value in once.items()}
+    assert annotated_with("flux", "Job", record) == flux
     assert annotated_with("flux", "Deployment", record) == {}
     assert annotated_with("config-sync", "Job", record) == {
         "config.kubernetes.io/depends-on": "kueue.x-k8s.io/namespaces/llm/LocalQueue/team",

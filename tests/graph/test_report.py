@@ -29,6 +29,7 @@ from tests.support.recorder import ROOT, configuration, shared_record
 from tests.support.registered import resources
 
 RECORDED = {"creation": previews.creation(), "change": previews.change(), "deletion": previews.deletion()}
+Resource = changes.Resource
 each_recorded = pytest.mark.parametrize("recorded", RECORDED.values(), ids=RECORDED)
 TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/report.yaml").read_text(), yaml.CSafeLoader)
 # Tokens that were given when the previews were recorded.
@@ -218,18 +219,18 @@ def test_graph_is_in_the_page_unless_it_is_none(capsys: pytest.CaptureFixture[st
     assert "Graph" not in capsys.readouterr().out
 
 
-def row(kind: str, machine: str = "", **inputs: Any) -> changes.Resource:
+def row(kind: str, machine: str = "", **inputs: Any) -> Resource:
     """A node pool."""
     config = {"machineType": machine, **inputs.pop("nodeConfig", {})}
     return resource("gcp:container/nodePool:NodePool", kind, {"name": kind, "nodeConfig": config} | inputs)
 
 
-def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> changes.Resource:
+def resource(type_: str, name: str, inputs: Mapping[str, Any], **more: Any) -> Resource:
     """A resource of the stack."""
-    return changes.Resource(f"urn:pulumi:dev::gke-ai::{type_}::{name}", type_, inputs=inputs, **more)
+    return Resource(f"urn:pulumi:dev::gke-ai::{type_}::{name}", type_, inputs=inputs, **more)
 
 
-def found_in(*given: changes.Resource) -> list[tuple[str, str, int, int]]:
+def found_in(*given: Resource) -> list[tuple[str, str, int, int]]:
     """Capacity mode, accelerator, minimum and maximum of each place."""
     found = supplies({resource.urn: resource for resource in given})
     return [(supply.capacity, supply.accelerator, supply.min_count, supply.max_count) for supply in found]
@@ -246,14 +247,10 @@ def test_pool_keeps_its_name_when_a_new_one_comes_first() -> None:
     assert {pool.title for pool in pools} == {"node pool l4"}
 
 
-@pytest.mark.parametrize("name", TABLE["examples"])
+@pytest.mark.parametrize("name", [path.stem for path in repository.examples()])
 def test_accelerators_of_each_example_are_counted_once(name: str) -> None:
     record = shared_record(configuration(f"examples/{name}.yaml"), True)
     assert sorted(found_in(*resources(record))) == sorted(map(tuple, TABLE["examples"][name]))
-
-
-def test_every_example_has_its_accelerators_counted() -> None:
-    assert {path.stem for path in repository.examples()} == TABLE["examples"].keys()
 
 
 def test_autoscaled_server_counts_by_the_bounds_of_its_autoscaler() -> None:
@@ -304,7 +301,7 @@ def test_price_table_with_a_mistake_is_refused_with_the_remedy(content: object, 
 POOL = row("l4", "g2-standard-24", nodeCount=3, nodeLocations=["z"])
 
 
-def placed(type_: str, name: str, spec: Mapping[str, Any], image: str | None = None, **more: Any) -> changes.Resource:
+def placed(type_: str, name: str, spec: Mapping[str, Any], image: str | None = None, **more: Any) -> Resource:
     """A workload on the pool."""
     containers = [{"image": image, "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
     template = {"template": {"spec": {"containers": containers}}}
@@ -312,28 +309,27 @@ def placed(type_: str, name: str, spec: Mapping[str, Any], image: str | None = N
     return resource(type_, f"llm/{name}", inputs, dependencies=frozenset([POOL.urn]), **more)
 
 
-def deployment(replicas: int, surge: int, image: str = "a") -> changes.Resource:
+def deployment(replicas: int, surge: int, image: str = "a") -> Resource:
     """A server on the pool."""
     spec = {"replicas": replicas, "strategy": {"rollingUpdate": {"maxSurge": surge}}}
     return placed("kubernetes:apps/v1:Deployment", "gemma", spec, image)
 
 
-def job(name: str, retained: bool = True) -> changes.Resource:
+def job(name: str, retained: bool = True) -> Resource:
     """A run on the pool."""
     return placed("kubernetes:batch/v1:Job", name, {"parallelism": 2}, parent="urn:component", retained=retained)
 
 
-def record_of(pool: str) -> changes.Resource:
+def record_of(pool: str) -> Resource:
     """The record of a training job on a pool."""
     inputs = {"metadata": {"name": "pretrain", "namespace": "llm", "annotations": {"gke-ai/nodes": pool}}}
     return resource("kubernetes:core/v1:ConfigMap", "llm/pretrain", inputs)
 
 
 SERVER, RUN, RECORD = deployment(1, 1), job("tune-1"), record_of("a")
-OF_ACCOUNT = "urn:pulumi:dev::gke-ai::gke-ai:index:GkeCluster$gke-ai:index:NodeAccount::gke-nodes"
-ACCOUNT = resource(
-    "gcp:serviceaccount/account:Account", "main/gke-nodes", {"accountId": "gke-nodes"}, parent=OF_ACCOUNT
-)
+NODE_ACCOUNT = "urn:pulumi:dev::gke-ai::gke-ai:index:GkeCluster$gke-ai:index:NodeAccount::gke-nodes"
+IDENTITY = {"accountId": "gke-nodes"}
+ACCOUNT = resource("gcp:serviceaccount/account:Account", "main/gke-nodes", IDENTITY, parent=NODE_ACCOUNT)
 CLUSTER = resource("gcp:container/cluster:Cluster", "main", {"name": "main"})
 BUCKET = resource("gcp:storage/bucket:Bucket", "data", {"name": "data", "softDeletePolicy": {}})
 SPACE = resource("kubernetes:core/v1:Namespace", "llm", {"metadata": {"name": "llm"}})
@@ -353,15 +349,14 @@ def messages(*made: Change) -> list[str]:
     return interrupted(before, {**before, **{change.after.urn: change.after for change in made if change.after}}, *made)
 
 
-def changed(
-    operation: str, before: changes.Resource, *differences: Difference, after: changes.Resource | None = None
-) -> Change:
+def changed(operation: str, before: Resource, *differences: Difference, after: Resource | None = None) -> Change:
     """A change of one resource."""
     new = None if operation in (DELETE, LEAVE) else after or before
     return Change(operation, before, before, new, differences)
 
 
 WITH_RDMA = replace(POOL, inputs={**POOL.inputs, "networkConfig": {"acceleratorNetworkProfile": "auto"}})
+LOSES_NETWORK = changed(REPLACE, WITH_RDMA, after=POOL)
 SMALLER = replace(POOL, inputs={**POOL.inputs, "nodeCount": 1})
 LABEL, QUOTA = Difference("nodeConfig.labels.a", "–", "b"), Difference("spec.x[0].nominalQuota", "6", "4")
 FIRST_CREATED = replace(changed(REPLACE, POOL, MACHINE), create_before_delete=True)
@@ -372,10 +367,7 @@ INTERRUPTIONS: list[tuple[Change, str]] = [
     (changed(REPLACE, POOL, MACHINE), "because of nodeConfig.machineType … deletes the old pool first"),
     (changed(REPLACE, POOL, MACHINE), "Workloads on it: server llm/gemma and run llm/tune-1"),
     (FIRST_CREATED, "creates the new pool first … disruption budgets … You pay for both … server llm/gemma"),
-    (
-        changed(REPLACE, WITH_RDMA, after=POOL),
-        "deletes the old pool first … It loses its network … it has no `rdma: true`",
-    ),
+    (LOSES_NETWORK, "deletes the old pool first … It loses its network … it has no `rdma: true`"),
     (changed(DELETE, POOL), "is deleted with its nodes … server llm/gemma"),
     (changed(UPDATE, POOL, after=SMALLER), "shrinks from 3 to 1 nodes"),
     (changed(UPDATE, POOL, LABEL), "nodeConfig.labels.a … recreate them one by one"),

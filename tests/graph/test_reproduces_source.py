@@ -48,10 +48,8 @@ def change_manager(manager: Object) -> None:
 
 
 # Not in the source as objects: Kueue is installed by its chart there too, from a manifest.
-INSTALLATION = [
-    ("Namespace", "kueue-system"),
-    *(("ClusterRole", f"kueue-batch-{who}-role") for who in ("admin", "user")),
-]
+ROLES = [("ClusterRole", f"kueue-batch-{who}-role") for who in ("admin", "user")]
+INSTALLATION = [("Namespace", "kueue-system"), *ROLES]
 
 
 @pytest.fixture(params=EXAMPLES, ids=["standard", "autopilot"])

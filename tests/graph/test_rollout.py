@@ -13,45 +13,39 @@ import pytest
 from gke_ai.components.queues import kueue
 from tests.support.recorder import configuration, run_program
 
+Hook = Callable[[], None]
+
 
 def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -> Any:
     """A Deployment with one replica, as the client returns it."""
     counts = {"replicas": 1, "updated_replicas": 1, "available_replicas": 1, **replicas}
-    return SimpleNamespace(
-        metadata=SimpleNamespace(generation=generation),
-        spec=SimpleNamespace(replicas=1),
-        status=SimpleNamespace(observed_generation=observed, **counts),
-    )
+    status = SimpleNamespace(observed_generation=observed, **counts)
+    metadata, spec = SimpleNamespace(generation=generation), SimpleNamespace(replicas=1)
+    return SimpleNamespace(metadata=metadata, spec=spec, status=status)
+
+
+def refuse(_: Any) -> Any:
+    raise ConnectionError("refused")
 
 
 @pytest.mark.parametrize(
-    ("found", "over"),
+    ("call", "over"),
     [
-        (deployment(), True),
-        (deployment(observed=1), False),
-        (deployment(replicas=2), False),
-        (deployment(updated_replicas=None), False),
-        (deployment(available_replicas=None), False),
+        pytest.param(lambda _: deployment(), True, id="new pod alone"),
+        pytest.param(lambda _: deployment(observed=1), False, id="change not seen yet"),
+        pytest.param(lambda _: deployment(replicas=2), False, id="earlier pod still there"),
+        pytest.param(lambda _: deployment(updated_replicas=None), False, id="no new pod"),
+        pytest.param(lambda _: deployment(available_replicas=None), False, id="new pod not ready"),
+        pytest.param(refuse, False, id="no answer of the cluster"),
     ],
-    ids=["new pod alone", "change not seen yet", "earlier pod still there", "no new pod", "new pod not ready"],
 )
-def test_a_manager_has_rolled_out_when_only_its_new_pods_run(
-    found: Any, over: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kueue, "connection", lambda _: SimpleNamespace(call=lambda _: found))
+def test_a_rollout_is_over_when_only_new_pods_run(call: Any, over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kueue, "connection", lambda _: SimpleNamespace(call=call))
     assert kueue.rolled_out("kubeconfig", "kueue-system", "manager") is over
 
 
-def test_a_cluster_that_does_not_answer_has_not_rolled_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Any) -> Any:
-        raise ConnectionError("refused")
-
-    monkeypatch.setattr(kueue, "connection", lambda _: SimpleNamespace(call=refuse))
-    assert not kueue.rolled_out("kubeconfig", "kueue-system", "manager")
-
-
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def hook(monkeypatch: pytest.MonkeyPatch) -> Hook:
     """Call the hook as the engine does after an update."""
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
@@ -68,9 +62,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return call
 
 
-def test_an_update_ends_when_the_new_manager_has_rolled_out(
-    hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_ends_when_the_new_manager_has_rolled_out(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [False, False, True]
     monkeypatch.setattr(kueue, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(kueue, "rolled_out", lambda *_: answers.pop(0))
@@ -78,9 +70,7 @@ def test_an_update_ends_when_the_new_manager_has_rolled_out(
     assert not answers
 
 
-def test_a_manager_that_does_not_roll_out_fails_the_update(
-    hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manager_that_does_not_roll_out_fails_the_update(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kueue, "PATIENCE_SECONDS", -1)
     monkeypatch.setattr(kueue, "rolled_out", lambda *_: False)
     with pytest.raises(pulumi.RunError, match="kubectl -n kueue-system get pods"):

@@ -188,9 +188,7 @@ def test_volumes_of_the_node_need_the_level_privileged(arguments: Any, allowed: 
     assert ("hostPath" in rule["expression"]) == allowed
 
 
-def test_ingress_allows_the_namespace_the_listed_namespaces_metrics_collectors_and_the_api_server(
-    tenant: Build,
-) -> None:
+def test_ingress_allows_its_own_and_listed_namespaces_metrics_collectors_and_the_api_server(tenant: Build) -> None:
     policy = tenant(ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs
 
     def reached(namespace: str, **labels: str) -> bool:
@@ -240,9 +238,7 @@ def test_tenants_of_a_bucket_get_grants_and_are_deleted_before_it() -> None:
 
 
 @both
-def test_a_cluster_that_keeps_a_removed_group_is_refused_with_the_command_that_removes_it(
-    preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_keeps_a_removed_group_is_refused(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(member: str, kept: str | None) -> Record:
         groups = None if kept is None else {"securityGroup": kept}
         monkeypatch.setattr(Cloud, "kept", {"authenticatorGroupsConfig": groups})

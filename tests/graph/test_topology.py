@@ -105,9 +105,7 @@ def test_flavors_that_share_a_queue_with_one_without_topology_have_none_by_defau
         ({"kueue_version": "0.19.2"}, None, True),
     ],
 )
-def test_a_kueue_of_somebody_else_or_an_earlier_one_places_by_topology_only_if_the_flavor_says_so(
-    queues: dict[str, Any], stated: bool | None, expected: bool
-) -> None:
+def test_another_kueue_places_by_topology_if_the_flavor_says_so(queues: Any, stated: Any, expected: bool) -> None:
     stack = load_stack(stack_of())
     (flavor,) = stack.queues.flavors
     changed = stack.queues.model_copy(update={**queues, "flavors": [flavor.model_copy(update={"topology": stated})]})

@@ -35,8 +35,6 @@ SELECTOR = {"cloud.google.com/gke-tpu-topology": "2x4"}
 QUEUED = {"namespace": "team", "queue": "lq", "node_selector": SELECTOR}
 SET: dict[str, Any] = {"name": "s", "kind": "multislice", **SLICES, **QUEUED}
 Build = Callable[..., Record]
-
-
 Hook = Callable[[pulumi.ResourceHookArgs], Any]
 CREATED = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
 
@@ -183,9 +181,7 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_un
     assert not answers
 
 
-def test_run_without_a_workload_in_time_continues_without_its_place(
-    bound: list[Hook], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_without_a_workload_in_time_loses_its_place(bound: list[Hook], monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", warnings.append)
     monkeypatch.setattr(job, "PATIENCE_SECONDS", -1)
@@ -195,9 +191,7 @@ def test_run_without_a_workload_in_time_continues_without_its_place(
     assert "may be admitted first" in warnings[0]
 
 
-def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(
-    bound: list[Hook], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workload_is_found_while_all_threads_of_pulumi_wait(bound: list[Hook], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "has_workload", lambda *_: True)
     job.wait_for_workload("j", "team", "kubeconfig")
     over = threading.Event()
@@ -229,16 +223,12 @@ def lasts(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(("queue", "waiting"), [("lq", ["TpuBatchJob x"]), (None, [])])
-def test_only_a_run_in_a_queue_waits_for_its_place(
-    queue: str | None, waiting: list[str], lasts: dict[str, bool], build: Build
-) -> None:
+def test_only_a_run_in_a_queue_waits(queue: Any, waiting: list[str], lasts: dict[str, bool], build: Build) -> None:
     build(TpuBatchJob, JOB, queue=queue, kubeconfig="k")
     assert [*lasts] == waiting
 
 
-def test_only_the_last_run_of_a_queue_ends_without_a_pause(
-    lasts: dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_run_of_a_queue_ends_without_a_pause(lasts: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     values = {**slices(), "batch": [*slices()["batch"], {"name": "free", "namespace": "team", "pool": "single"}]}
     run_program({f"gke-ai:{key}": value for key, value in values.items()}, False, monkeypatch)
     assert lasts == {"train-3": False, "train-1": False, "train-2": True}

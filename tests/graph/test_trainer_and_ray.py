@@ -37,9 +37,8 @@ def recorded(values: Object, preview: bool = True) -> Record:
 
 
 def frameworks(record: Record) -> list[str]:
-    (kueue,) = (release for release in record.all("Release") if release.part == "kueue")
-    configuration = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
-    names: list[str] = configuration["integrations"]["frameworks"]
+    manager = releases(record)["kueue"]["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    names: list[str] = yaml.safe_load(manager)["integrations"]["frameworks"]
     return names
 
 
@@ -54,12 +53,6 @@ def test_a_stack_without_the_keys_has_neither() -> None:
     (policy, *_) = record.all("ValidatingAdmissionPolicy")
     assert "kubeflow-system" not in str(policy.inputs)
     assert "trainjobs" not in str(record.all("Role")[0].inputs)
-
-
-def test_kuberay_asks_pods_without_a_credential() -> None:
-    """A head that redirects the request would receive it."""
-    values = releases(recorded(stated(ray="install")))[KUBERAY.release]["values"]
-    assert values["useKubernetesProxy"] is False
 
 
 CONFIGURED, LOGGING = (
@@ -125,6 +118,8 @@ def test_both_are_installed_before_kueue_which_queues_their_kinds(preview: bool)
         assert (inputs["version"], inputs["namespace"]) == (operator.version, operator.namespace)
     assert frameworks(record)[-3:] == NAMES
     assert own[KUBERAY.release]["repositoryOpts"] == {"repo": KUBERAY.repository}
+    # It asks pods without a credential: a head that redirects the request would receive it.
+    assert own[KUBERAY.release]["values"]["useKubernetesProxy"] is False
     assert record.one("ClusterTrainingRuntime").part == "torch-distributed"
     of = {release.part: record.waits_for(release) for release in record.all("Release")}
     assert {f"Release {name}" for name in ("jobset", TRAINER.release, KUBERAY.release)} <= of["kueue"]

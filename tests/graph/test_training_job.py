@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -166,25 +167,12 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[pulumi.ResourceHook
     return hooks
 
 
-class Cluster:
-    """A run in a cluster whose pods end after some questions."""
-
-    def __init__(self, recorded: bool = False, questions: int = 0) -> None:
-        self.recorded, self.questions = recorded, questions
-        self.moved: list[Any] = []
-
-    def __call__(self, *_: str) -> Cluster:
-        return self
-
-    def has_record(self) -> bool:
-        return self.recorded
-
-    def stop(self) -> str | None:
-        self.questions -= 1
-        return "2 pods are still ending" if self.questions >= 0 else None
-
-    def move(self, nodes: Any) -> None:
-        self.moved.append(nodes)
+def cluster(recorded: bool = False, ending: int = 0) -> mock.Mock:
+    """A client of a cluster in which a run is recorded or not, and its pods end after some questions."""
+    client = mock.Mock()
+    client.return_value.has_record.return_value = recorded
+    client.return_value.stop.side_effect = [*["2 pods are still ending"] * ending, None]
+    return client
 
 
 def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +180,9 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
     run_record.only_once("jobset j", "llm", "j-1a2b3c", "kubeconfig")
     (refuse,) = hooks
     args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
-    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=False))
+    monkeypatch.setattr(run_record, "RunClient", cluster(recorded=False))
     asyncio.run(refuse(args))
-    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=True))
+    monkeypatch.setattr(run_record, "RunClient", cluster(recorded=True))
     with pytest.raises(pulumi.RunError) as refused:
         asyncio.run(refuse(args))
     assert str(refused.value) == (
@@ -220,10 +208,10 @@ NODES: list[dict[str, Any]] = [
 ]
 
 
-def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def moving(client: mock.Mock, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates the record of a run on the first of `NODES`, in a cluster."""
     hooks = bound(monkeypatch)
-    monkeypatch.setattr(run_record, "RunClient", cluster)
+    monkeypatch.setattr(run_record, "RunClient", client)
     monkeypatch.setattr(run_record, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
     run_record.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
@@ -232,19 +220,20 @@ def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_run_whose_nodes_change_moves_when_its_pods_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(questions=3)
-    moving(cluster, NODES[0], monkeypatch)
-    assert (cluster.questions, cluster.moved) == (3, []), "its nodes stay"
-    moving(cluster, NODES[1], monkeypatch)
-    assert (cluster.questions, cluster.moved) == (-1, [{"nodeSelector": {"a": "c"}, "tolerations": []}])
+    client = cluster(ending=3)
+    moving(client, NODES[0], monkeypatch)
+    assert client.return_value.mock_calls == [], "its nodes stay"
+    moving(client, NODES[1], monkeypatch)
+    moved = mock.call.move({"nodeSelector": {"a": "c"}, "tolerations": []})
+    assert client.return_value.mock_calls == [*[mock.call.stop()] * 4, moved]
 
 
 def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_record, "PATIENCE_SECONDS", -1000)
-    cluster = Cluster(questions=3)
+    client = cluster(ending=3)
     with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
-        moving(cluster, NODES[1], monkeypatch)
-    assert cluster.moved == []
+        moving(client, NODES[1], monkeypatch)
+    client.return_value.move.assert_not_called()
 
 
 class Known(RunClient):
@@ -331,9 +320,7 @@ def test_run_that_has_ended_is_not_moved(jobset: Any) -> None:
     assert client.changes == []
 
 
-def test_names_of_the_contract_are_those_of_the_checkpoint_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_those_of_the_checkpoint_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
     assert (module["EXIT_SAVED"], module["MARKER"]) == (checkpoints.EXIT_SAVED, checkpoints.MARKER)
     folder, other = tmp_path / "run", tmp_path / "other"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -14,16 +13,15 @@ from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSI
 from gke_ai.components import KueueStack
 from gke_ai.components.queues import crds
 from gke_ai.components.queues.kueue import refuse_other_nodes
-from tests.support.recorder import Record
+from tests.support.recorder import ROOT, Record
 
 Build = Callable[..., Record]
-
-
-CHANGELOG = Path(__file__).parent.parent.parent / "CHANGELOG.md"
+# The CRDs that are applied to a cluster, and what is logged.
+Seen = dict[str, list[str]]
 
 
 def test_the_version_is_the_next_one_of_the_changelog() -> None:
-    assert f"The next version is {PROJECT_VERSION}." in CHANGELOG.read_text()
+    assert f"The next version is {PROJECT_VERSION}." in (ROOT / "CHANGELOG.md").read_text()
 
 
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
@@ -45,9 +43,9 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """A cluster with JobSet's CRD: the CRDs that are applied to it, and what is logged."""
-    seen: dict[str, list[str]] = {"applied": [], "said": []}
+    seen: Seen = {"applied": [], "said": []}
     names = ("jobsets", "others")
 
     async def crds_of(*_: object) -> list[dict[str, str]]:
@@ -78,15 +76,13 @@ def change(before: str | None, after: str, crd: str = "jobsets", kubeconfig: str
     ],
 )
 def test_the_crds_of_a_new_chart_are_applied_before_it(
-    before: str | None, crd: str, applied: list[str], cluster: dict[str, list[str]]
+    before: str | None, crd: str, applied: list[str], cluster: Seen
 ) -> None:
     change(before, "0.12.0", crd)
     assert cluster == {"applied": applied, "said": []}
 
 
-def test_a_preview_says_that_crds_come_first_and_applies_none(
-    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preview_says_that_crds_come_first_and_applies_none(cluster: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: True)
     change(None, "0.12.0")
     change("0.12.0", "0.12.0")
@@ -96,7 +92,7 @@ def test_a_preview_says_that_crds_come_first_and_applies_none(
     assert cluster["applied"] == []
 
 
-def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dict[str, list[str]]) -> None:
+def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: Seen) -> None:
     change(None, "0.12.0", kubeconfig=None)
     change("0.11.1", "0.12.0", kubeconfig=None)
     (said,) = cluster["said"]
@@ -105,7 +101,7 @@ def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dic
 
 
 def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(
-    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+    cluster: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: str, crd: dict[str, str]) -> None:
         raise OSError(f"no route to the cluster of {crd['name']}")
