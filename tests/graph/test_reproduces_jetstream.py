@@ -10,7 +10,7 @@ import yaml
 from gke_ai.catalog.engines.metrics import metrics_of
 from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
-from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, in_camel_case, shared_record
 from tests.support.reproduced import Object, are_equal, identity
 
 SOURCE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/jetstream.yaml").read_text(), yaml.CSafeLoader)
@@ -139,7 +139,7 @@ def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
     if scaled.target == "10Ki":
         wanted["external"]["target"]["averageValue"] = "10Ki"  # bytes
     described, containers = metrics_of("jetstream")[name], [*CONTAINERS["values"]]
-    assert camel(metric(described, scaled, adapter, "jetstream", "default", containers)) == wanted
+    assert in_camel_case(metric(described, scaled, adapter, "jetstream", "default", containers)) == wanted
 
 
 @pytest.mark.parametrize("adapter", ["stackdriver", "prometheus"])
@@ -176,12 +176,4 @@ def filled(value: Any) -> Any:
         return [filled(item) for item in value]
     if isinstance(value, dict):
         return {key: filled(item) for key, item in value.items()}
-    return value
-
-
-def camel(value: Any) -> Any:
-    """Keys as the API has them."""
-    names = {"match_labels": "matchLabels", "match_expressions": "matchExpressions", "average_value": "averageValue"}
-    if isinstance(value, dict):
-        return {names.get(key, key): camel(item) for key, item in value.items()}
     return value

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -24,10 +25,6 @@ def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -
     return SimpleNamespace(metadata=metadata, spec=spec, status=status)
 
 
-def refuse(_: Any) -> Any:
-    raise ConnectionError("refused")
-
-
 @pytest.mark.parametrize(
     ("call", "over"),
     [
@@ -36,7 +33,7 @@ def refuse(_: Any) -> Any:
         pytest.param(lambda _: deployment(replicas=2), False, id="earlier pod still there"),
         pytest.param(lambda _: deployment(updated_replicas=None), False, id="no new pod"),
         pytest.param(lambda _: deployment(available_replicas=None), False, id="new pod not ready"),
-        pytest.param(refuse, False, id="no answer of the cluster"),
+        pytest.param(mock.Mock(side_effect=ConnectionError("refused")), False, id="no answer of the cluster"),
     ],
 )
 def test_a_rollout_is_over_when_only_new_pods_run(call: Any, over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,16 +47,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Hook:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     kueue.wait_for_rollout("kueue", "kueue-system", "manager", "kubeconfig")
-
-    def call() -> None:
-        # Not asyncio.run, which leaves the thread without a loop for what is tested after this.
-        loop = asyncio.new_event_loop()
-        try:
-            loop.run_until_complete(bound[0](pulumi.ResourceHookArgs("urn", "id", "kueue", "t")))
-        finally:
-            loop.close()
-
-    return call
+    return lambda: asyncio.run(bound[0](pulumi.ResourceHookArgs("urn", "id", "kueue", "t")))
 
 
 def test_an_update_ends_when_the_new_manager_has_rolled_out(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +67,7 @@ def test_a_manager_that_does_not_roll_out_fails_the_update(hook: Hook, monkeypat
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 def test_objects_of_a_new_namespace_wait_until_kueue_knows_it(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    awaited: list[tuple[str, str]] = []
-
-    def binding(_: str, namespace: str, of: str, __: object) -> pulumi.ResourceHookBinding:
-        awaited.append((namespace, of))
-        return pulumi.ResourceHookBinding()
-
-    monkeypatch.setattr("gke_ai.components.queues.kueue.wait_for_rollout", binding)
+    wait = mock.Mock(return_value=pulumi.ResourceHookBinding())
+    monkeypatch.setattr(kueue, "wait_for_rollout", wait)
     run_program(configuration("Pulumi.dev.yaml"), preview, monkeypatch)
-    assert awaited == [("kueue-system", "kueue-controller-manager")]
+    assert [call.args[1:3] for call in wait.call_args_list] == [("kueue-system", "kueue-controller-manager")]

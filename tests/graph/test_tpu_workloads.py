@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -167,17 +168,12 @@ def test_slices_that_are_put_by_name_are_one_run(build: Build) -> None:
 def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_unless_it_is_the_last(
     after: int, last: bool, pause: list[float], bound: list[Hook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused: list[float] = []
-    answers = [False] * after + [True]
-
-    async def sleep(seconds: float) -> None:
-        paused.append(seconds)
-
+    answers, sleep = [False] * after + [True], mock.AsyncMock()
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(job, "has_workload", lambda *_: answers.pop(0))
     job.wait_for_workload("j", "team", "kubeconfig", last)
     asyncio.run(bound[0](CREATED))
-    assert paused == [job.PAUSE_SECONDS] * after + pause
+    assert [call.args[0] for call in sleep.await_args_list] == [job.PAUSE_SECONDS] * after + pause
     assert not answers
 
 
@@ -210,25 +206,21 @@ def test_workload_is_found_while_all_threads_of_pulumi_wait(bound: list[Hook], m
 
 
 @pytest.fixture
-def lasts(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
-    """The runs that wait for their place, and whether each is the last of its queue."""
-    found: dict[str, bool] = {}
-
-    def binding(name: str, _namespace: str, _kubeconfig: object, last: bool) -> pulumi.ResourceHookBinding:
-        found[name.rpartition("/")[2]] = last
-        return pulumi.ResourceHookBinding()
-
-    monkeypatch.setattr(job, "wait_for_workload", binding)
-    return found
+def wait(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """What binds a run to the hook that waits for its place."""
+    wait_for_workload = mock.Mock(return_value=pulumi.ResourceHookBinding())
+    monkeypatch.setattr(job, "wait_for_workload", wait_for_workload)
+    return wait_for_workload
 
 
 @pytest.mark.parametrize(("queue", "waiting"), [("lq", ["TpuBatchJob x"]), (None, [])])
-def test_only_a_run_in_a_queue_waits(queue: Any, waiting: list[str], lasts: dict[str, bool], build: Build) -> None:
+def test_only_a_run_in_a_queue_waits(queue: str | None, waiting: list[str], wait: mock.Mock, build: Build) -> None:
     build(TpuBatchJob, JOB, queue=queue, kubeconfig="k")
-    assert [*lasts] == waiting
+    assert [call.args[0] for call in wait.call_args_list] == waiting
 
 
-def test_last_run_of_a_queue_ends_without_a_pause(lasts: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_run_of_a_queue_ends_without_a_pause(wait: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {**slices(), "batch": [*slices()["batch"], {"name": "free", "namespace": "team", "pool": "single"}]}
     run_program({f"gke-ai:{key}": value for key, value in values.items()}, False, monkeypatch)
+    lasts = {call.args[0].rpartition("/")[2]: call.args[3] for call in wait.call_args_list}
     assert lasts == {"train-3": False, "train-1": False, "train-2": True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -46,13 +47,9 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """A cluster with JobSet's CRD: the CRDs that are applied to it, and what is logged."""
     seen: Seen = {"applied": [], "said": []}
-    names = ("jobsets", "others")
-
-    async def crds_of(*_: object) -> list[dict[str, str]]:
-        return [{"name": name} for name in names]
-
-    monkeypatch.setattr(crds, "crds_of", crds_of)
-    monkeypatch.setattr(crds, "has", lambda _, crd: crd in names)
+    of_chart = [{"name": "jobsets"}, {"name": "others"}]
+    monkeypatch.setattr(crds, "crds_of", mock.AsyncMock(return_value=of_chart))
+    monkeypatch.setattr(crds, "has", lambda _, crd: {"name": crd} in of_chart)
     monkeypatch.setattr(crds, "apply_crd", lambda _, crd: seen["applied"].append(crd["name"]))
     for level in ("info", "warn"):
         monkeypatch.setattr(pulumi.log, level, seen["said"].append)
@@ -100,17 +97,12 @@ def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: See
     assert cluster["applied"] == []
 
 
-def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(
-    cluster: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: str, crd: dict[str, str]) -> None:
-        raise OSError(f"no route to the cluster of {crd['name']}")
-
-    monkeypatch.setattr(crds, "apply_crd", refuse)
+@pytest.mark.usefixtures("cluster")
+def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crds, "apply_crd", mock.Mock(side_effect=OSError("no route to the cluster")))
     says = r"JobSet 0.12.0 can't be applied, so its release was not changed: no route .*\nRun up again, or first: helm"
     with pytest.raises(pulumi.RunError, match=says):
         change("0.11.1", "0.12.0")
-    assert cluster["applied"] == []
 
 
 BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations": [{"key": "gpu"}]}
