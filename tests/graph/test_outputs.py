@@ -118,24 +118,14 @@ def test_outputs_are_the_contract() -> None:
     assert outputs == EXPECTED["mixed"]
 
 
-def granted(path: str, **sections: Any) -> list[dict[str, Any]]:
-    """The quota of the first queue of a configuration."""
-    config = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
-    quota: list[dict[str, Any]] = shared_record(config).outputs["queues"][0]["quota"]
-    return quota
-
-
-def test_nodes_of_a_flavor_are_selected_by_its_pools() -> None:
-    slices = granted("examples/multislice-training.yaml")[0]
+def test_nodes_of_a_flavor_are_selected_by_its_pools_and_without_pools_by_its_accelerator() -> None:
+    with_pools, without = configuration("examples/multislice-training.yaml"), configuration("Pulumi.dev.yaml")
+    without["gke-ai:queues"]["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    slices, *_ = shared_record(with_pools).outputs["queues"][0]["quota"]
     assert slices["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v5-lite-podslice"
     assert [taint["key"] for taint in slices["tolerations"]] == ["google.com/tpu"]
-
-
-def test_nodes_of_a_flavor_without_pools_are_selected_by_its_accelerator() -> None:
-    queues = configuration("Pulumi.dev.yaml")["gke-ai:queues"]
-    queues["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
-    (grant,) = granted("Pulumi.dev.yaml", queues=queues)
-    assert grant["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    (grant,) = shared_record(without).outputs["queues"][0]["quota"]
+    assert grant["nodeSelector"] == SELECTOR
     assert [taint["key"] for taint in grant["tolerations"]] == ["nvidia.com/gpu"]
 
 

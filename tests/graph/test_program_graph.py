@@ -104,20 +104,14 @@ def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool) -> None:
 
 @both
 @pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_object_is_registered_before_a_cluster_exists(path: str, preview: bool) -> None:
+def test_every_object_is_registered_before_a_cluster_exists_with_its_provider(path: str, preview: bool) -> None:
     record = recorded(path, preview)
     kinds = {resource.type.rpartition(":")[2].rpartition("/")[2] for resource in record.resources.values()}
     cloud, kueue = ("Cluster", "Bucket", "BucketIAMMember"), ("ResourceFlavor", "ClusterQueue", "LocalQueue")
     workloads = ("Namespace", "Secret", "Release", "PriorityClass", "Deployment", "Service", "Job")
     assert kinds >= {*cloud, *kueue, *workloads}
-
-
-@pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str) -> None:
-    record = recorded(path, False)
-    provider = record.one("kubernetes").urn
     objects = [resource for resource in record.resources.values() if resource.type.startswith("kubernetes:")]
-    assert [resource.name for resource in objects if provider not in resource.dependencies] == []
+    assert [item.name for item in objects if record.one("kubernetes").urn not in item.dependencies] == []
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])

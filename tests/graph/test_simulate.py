@@ -70,10 +70,9 @@ def test_preemption_is_possible_if_the_policies_allow_it(preemption: Any, priori
 
 def test_a_workload_asks_for_the_accelerators_of_its_queue() -> None:
     queues = queues_of(repository.source(PROD))
-    gpus = {name: queues.accelerator(name) for name in queues.cluster_queues}
-    tpus = {name: gpus.pop(name) for name in ("slices", "v5e")}
-    assert gpus == {"serving": "nvidia.com/gpu", "training": "nvidia.com/gpu"}
-    assert {*tpus.values()} == {"google.com/tpu"}
+    gpu, tpu = "nvidia.com/gpu", "google.com/tpu"
+    resources = {name: queues.accelerator(name) for name in queues.cluster_queues}
+    assert resources == {"serving": gpu, "training": gpu, "slices": tpu, "v5e": tpu}
     item = workload(3, run(0, 10, pods=2, accelerators=4), 20, "google.com/tpu")
     (pods,) = item["spec"]["podSets"]
     requests = pods["template"]["spec"]["containers"][0]["resources"]["requests"]

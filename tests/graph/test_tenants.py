@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -19,14 +18,14 @@ from gke_ai.components.queues.tenant_policy import FURTHER_KINDS, GRACE_SECONDS
 from gke_ai.settings import load
 from tests.support.mistakes import Configuration, base
 from tests.support.network_policies import Pod, allows
-from tests.support.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
+from tests.support.recorder import PROJECT, ROOT, Cloud, Record, load_stack, run_program, shared_record
 
 good = partial(base, "tenants")
 
 Build = Callable[..., Record]
 
 GROUP = "gke-security-groups@example.com"
-PAGE = Path(__file__).parent.parent.parent / "docs" / "tenants.md"
+
 GRANTED = {"local_queues": ["training"], "priority_classes": ["low"], "buckets": ["models"]}
 TENANT: dict[str, Any] = {**GRANTED, "namespace": "team-a", "service_accounts": ["workload", "default"]}
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
@@ -263,7 +262,8 @@ def test_each_tenant_is_limited_to_its_own_resources(name: str, queues: str) -> 
 
 
 def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
-    blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```yaml\n")[1:]]
+    page = (ROOT / "docs" / "tenants.md").read_text()
+    blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
     stated, job = (yaml.safe_load(block) for block in blocks)
     (space,) = load_stack(stated["config"]).spaces
     spec = job["spec"]["template"]["spec"]

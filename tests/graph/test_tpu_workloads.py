@@ -22,11 +22,8 @@ from gke_ai.settings.resolved.needs import external_hosts
 from tests.support.mistakes import base
 from tests.support.recorder import PROJECT, Record, Registration, failed, run_program, shared_record
 
-slices = partial(base, "tpu_workloads", "slices")
-queued = partial(base, "tpu_workloads", "queued")
-growing = partial(base, "tpu_workloads", "growing")
-on_autopilot = partial(base, "tpu_workloads", "on_autopilot")
-with_bucket = partial(base, "tpu_workloads", "with_bucket")
+BASES = ("slices", "queued", "growing", "on_autopilot", "with_bucket")
+slices, queued, growing, on_autopilot, with_bucket = (partial(base, "tpu_workloads", name) for name in BASES)
 
 # Of the runs of `slices()`, as 0.3.0 gave them.
 NAMES = {"train-3-ea02fd", "train-1-515c5f", "train-2-89a9c9", "host-ef0e85", "hosts-93db4e"}

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,9 +22,8 @@ from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.components.arguments import Refused
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
-from tests.support.recorder import PROJECT, Record, Registration, construct, record, shared_record
+from tests.support.recorder import PROJECT, ROOT, Record, Registration, construct, record, shared_record
 
-GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]
 SMALL_3D = ["2x2x2", "2x2x4", "2x4x4"]
 
@@ -133,8 +131,8 @@ def test_node_has_the_labels_of_its_slice() -> None:
     others: dict[str, Any] = {"gpu": None, "gpus": 0, "driver": "default", "disk_gb": 100, "labels": {}}
     node = NodeShape(**place, **others, workload_identity=True, topology="4x4")
     labels = {key.removeprefix("cloud.google.com/gke-"): text for key, text in node_labels(node).items()}
-    of_slice = {"tpu-accelerator": "tpu-v6e-slice", "tpu-topology": "4x4", "accelerator-count": "4"}
-    assert {**of_slice, "flex-start": "true"}.items() <= labels.items()
+    expected = {"tpu-accelerator": "tpu-v6e-slice", "tpu-topology": "4x4", "accelerator-count": "4"}
+    assert {**expected, "flex-start": "true"}.items() <= labels.items()
     assert node_taints(node) == [TPU_TAINT]
     assert allocatable(node)[GOOGLE_TPU] == 4
 
@@ -375,7 +373,7 @@ WEST = {"machine_type": "ct5lp-hightpu-4t", "location": "us-west4", "zones": ["u
 def test_body_is_that_of_googles_reference(
     golden: str, component: Any, version: str, topology: str, more: Any, build: Build
 ) -> None:
-    expected = json.loads((GOLDEN / f"rest_node_pool_tpu_{golden}.json").read_text())
+    expected = json.loads((ROOT / f"tests/data/golden/rest_node_pool_tpu_{golden}.json").read_text())
     assert expected["reference"].startswith("https://cloud.google.com/")
     body = rest.node_pool(sent(build(component, version, topology, private_nodes=False, **more)))
     assert body.problems("node_pool") == []

@@ -124,9 +124,7 @@ def on_autopilot() -> dict[str, Any]:
     quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
     values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
     values["monitoring"] = {}
-    run = values["training"][0]
-    del run["pool"]
-    run["accelerator"] = "nvidia-l4"
+    values["training"][0] |= {"pool": None, "accelerator": "nvidia-l4"}
     return values
 
 
