@@ -50,13 +50,13 @@ def deploy(values: dict[str, Any]) -> Record:
     [("spot", 600, True), ("spot", 15, False), ("spot", None, False), ("onDemand", 600, False)],
 )
 def test_a_grace_period_that_spot_nodes_do_not_have_is_warned_of(mode: str, seconds: int | None, warns: bool) -> None:
-    values = training()
+    values, key = training(), "terminationGracePeriodSeconds"
     for pool in values["gpuPools"]:
         pool["capacity"] = {"mode": mode}
-    values["training"][0]["terminationGracePeriodSeconds"] = seconds
+    others = {name: value for name, value in values["training"][0].items() if name != key}
+    values["training"][0] = others if seconds is None else {**others, key: seconds}
     found = long_grace_periods(load(values, PROJECT).placed)
-    paths = ["gke-ai:training[0].terminationGracePeriodSeconds"] if warns else []
-    assert [text.partition(": ")[0] for text in found] == paths
+    assert [text.partition(": ")[0] for text in found] == ([f"gke-ai:training[0].{key}"] if warns else [])
     assert all("only 15 s" in text and "600 s" in text for text in found)
 
 
