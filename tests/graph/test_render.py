@@ -18,11 +18,7 @@ from tests.support.repository import CONFIGURATIONS
 
 # Annotations for tools are in these domains.
 OF_TOOLS = ("argocd.argoproj.io/", "client.lifecycle.config.k8s.io/", "config.kubernetes.io/", "kustomize.toolkit.")
-
-
 DEV = configuration("Pulumi.dev.yaml")
-
-
 CHARTS = Stage.CHARTS.value
 
 

@@ -54,7 +54,7 @@ def change(item: Object) -> None:
     annotations = metadata.get("annotations", {})
     for key, value in annotations.items():
         annotations[key] = value.replace("jetstream-iam-sa", "prom-frontend-sa")
-    # The default.
+    # 443 is the default.
     if kind == "APIService":
         spec["service"]["port"] = 443
     # Kubernetes' defaults, set explicitly because they are a choice. One pod at a time, so open answers can finish.
@@ -69,7 +69,7 @@ def change(item: Object) -> None:
             entry["type"] = "External"
             entry["external"]["target"]["averageValue"] = entry.pop("averageValue")
             averages_are_compared(entry)
-    # The document leaves them to the node.
+    # The document leaves the frontend's resources to the node.
     if identity(item) == ("Deployment", "frontend"):
         (container,) = spec["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}

@@ -84,8 +84,6 @@ def change_both(item: Object, mode: str) -> None:
 
 
 CHANGES = {"flex-start-tpu": change_flex_start, "multislice-training": change_multislice}
-
-
 # Not in the source as objects: Kueue and JobSet are installed from manifests there.
 INSTALLATION = {
     *(("Namespace", "kueue-system"), ("Namespace", "jobset-system")),
