@@ -16,7 +16,8 @@ from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.runs import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
-from gke_ai.settings.published import Placed, Published, place
+from gke_ai.settings.published import Published, place
+from gke_ai.settings.resolved import Placed
 from tests.support.recorder import Registration, configuration, shared_record
 from tests.support.registered import published
 

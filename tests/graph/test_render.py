@@ -39,7 +39,7 @@ def without_tools(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def by_key(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
     """Objects without the annotations of tools by what they are, each once."""
-    found = {}
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
     for item in map(without_tools, items):
         metadata = item["metadata"]
         key = item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.catalog.kueue.existing import Expected
 from gke_ai.catalog.kueue.operators import KUBERAY, OPERATORS, TRAINER
 from gke_ai.components.queues.tenant_policy import FIELDS, variables
 from gke_ai.kube import existing
@@ -97,7 +98,7 @@ def test_a_kuberay_that_asks_pods_with_its_credential_is_refused_beside_tenants(
     expected = needs.of_cluster(load({**stated(), "cluster": EXISTING, "queues": queues}, PROJECT, True))
     content = Content(jobset=True, operators=[KUBERAY.namespace], proxying=[KUBERAY.namespace])
 
-    def about_credentials(needed: needs.Expected) -> list[str]:
+    def about_credentials(needed: Expected) -> list[str]:
         return [str(refusal) for refusal in refusals(needed, content) if "credential" in str(refusal)]
 
     assert about_credentials(expected) == [
