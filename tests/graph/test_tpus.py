@@ -127,14 +127,9 @@ def test_missing_slice_lists_the_existing_ones(call: Callable[[], Slice], argume
 
 
 def test_node_has_the_labels_of_its_slice() -> None:
-    place: dict[str, Any] = {
-        "pool": "p",
-        "machine_type": "ct6e-standard-4t",
-        "zone": "us-east5-b",
-        "capacity": "flexStart",
-    }
+    place: dict[str, Any] = {"pool": "p", "machine_type": "ct6e-standard-4t", "zone": "us-east5-b", "topology": "4x4"}
     others: dict[str, Any] = {"gpu": None, "gpus": 0, "driver": "default", "disk_gb": 100, "labels": {}}
-    node = NodeShape(**place, **others, workload_identity=True, topology="4x4")
+    node = NodeShape(**place, **others, capacity="flexStart", workload_identity=True)
     labels = {key.removeprefix("cloud.google.com/gke-"): text for key, text in node_labels(node).items()}
     expected = {"tpu-accelerator": "tpu-v6e-slice", "tpu-topology": "4x4", "accelerator-count": "4"}
     assert {**expected, "flex-start": "true"}.items() <= labels.items()
