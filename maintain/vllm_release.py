@@ -44,8 +44,7 @@ def main() -> None:
     parser.add_argument("newer", type=Path, nargs="?")
     arguments = parser.parse_args()
     old = facts(arguments.wheel)
-    lines = differences(old, facts(arguments.newer)) if arguments.newer else listed(old)
-    print("\n".join(lines))
+    print("\n".join(differences(old, facts(arguments.newer)) if arguments.newer else listed(old)))
 
 
 def facts(wheel: Path) -> Facts:

@@ -273,8 +273,7 @@ def measure(effort: Effort) -> Iterator[Row]:
     with fresh() as emulator:
         yield Row("up in an existing cluster; helm and kubectl", *in_cluster(emulator, effort), "1.2×")
     with fresh() as emulator:
-        config = emulator.configure("Pulumi.dev.yaml")
-        up = seconds(partial(emulator.make, "up", config))
+        up = seconds(partial(emulator.make, "up", emulator.configure("Pulumi.dev.yaml")))
         yield Row("make up of a new stack until the server is admitted", up, None, "at most 60 s")
         yield Row("up without changes; a preview", *no_op(emulator, effort), "1.15×")
 

@@ -124,8 +124,7 @@ def paths(page: Page) -> Iterator[str]:
     for folder, row in re.findall(r"^\| `([\w./]+)/`(.*)$", page.text, re.M):
         inside = (f"{name}/" for name in re.findall(r"`(\w+)/`", row))
         yield from (name for name in inside if not {ROOT / name, ROOT / folder / name} & tracked())
-    words = [word for line in page.commands for word in line.split()]
-    for word in words:
+    for word in [word for line in page.commands for word in line.split()]:
         name = re.sub(r"(::.*|:\d+|[,;])$", "", word.strip("\"'"))
         if not re.fullmatch(r"(?:[\w.-]+/)+[\w.-]*", name) or re.search(r"\b[A-Z]{3,}\b", name):
             continue
@@ -227,8 +226,7 @@ def _refused(content: str) -> Iterator[str]:
     except yaml.YAMLError as error:
         yield f"no YAML: {getattr(error, 'problem_mark', '')} {getattr(error, 'problem', error)}"
         return
-    document = loaded if "config" in loaded else {"config": loaded}
-    for refusal in _validator().iter_errors(document):
+    for refusal in _validator().iter_errors(loaded if "config" in loaded else {"config": loaded}):
         yield f"{'.'.join(map(str, refusal.absolute_path))}: {refusal.message[:100]}"
 
 

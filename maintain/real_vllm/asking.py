@@ -233,8 +233,7 @@ def metrics(server: Served) -> dict[str, tuple[dict[str, str], float]]:
 
 def types(server: Served) -> dict[str, str]:
     """The types of metrics by name."""
-    text = send(server, get("/metrics", key=None)).read().decode()
-    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", send(server, get("/metrics", key=None)).read().decode(), re.M))
 
 
 def under_burst(server: Served) -> Object:

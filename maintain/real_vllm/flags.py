@@ -203,8 +203,7 @@ def schema_of(key: Mapping[str, Any]) -> Object:
     literal = [{"type": "literal", "expected": key["choices"]}] if "choices" in key else []
     nested = [keys_of(key["keys"])] if "keys" in key else []
     for null, schema in product((False, True), (*nested, *PLAIN, *literal)):
-        bounded = {**schema, **key["bounds"]} if schema["type"] in ("int", "float") else schema
-        form = nullable(bounded, null)
+        form = nullable({**schema, **key["bounds"]} if schema["type"] in ("int", "float") else schema, null)
         if [*map(SchemaValidator(form).isinstance_python, VALUES)] == key["accepted"]:
             return form
     return ANY

@@ -53,8 +53,7 @@ def undefined(objects: list[str]) -> Iterator[tuple[str, str]]:
 
 def needed(objects: list[str]) -> set[str]:
     """Names of CUDA's libraries that these link. The driver's is always loaded later."""
-    lines = "\n".join(output("readelf", "-d", *objects))
-    names = re.findall(r"\(NEEDED\).*\[lib((?:cu|nccl|nv).*)\]", lines)
+    names = re.findall(r"\(NEEDED\).*\[lib((?:cu|nccl|nv).*)\]", "\n".join(output("readelf", "-d", *objects)))
     return {f"lib{name}" for name in names if not name.startswith("cuda.so")}
 
 

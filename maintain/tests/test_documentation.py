@@ -35,8 +35,7 @@ def stack_file(values: dict[str, Any]) -> dict[str, Any]:
 def test_generated_page_is_up_to_date(name: str) -> None:
     # pytest takes minutes to show the difference of two long texts.
     lines = zip_longest((FOLDER / name).read_text().splitlines(), PAGES[name]().splitlines())
-    changed = [pair for pair in lines if pair[0] != pair[1]]
-    assert changed[:3] == [], "run `make docs` and commit the changes"
+    assert [pair for pair in lines if pair[0] != pair[1]][:3] == [], "run `make docs` and commit the changes"
 
 
 def test_schema_is_valid() -> None:
@@ -84,8 +83,7 @@ PAGES_OF_PEOPLE = repository.tracked("**/*.md")
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_have_a_target(page: Path) -> None:
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if target.startswith(("https://", "http://")):
             continue
         file, _, anchor = target.partition("#")
@@ -97,8 +95,7 @@ def test_links_have_a_target(page: Path) -> None:
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub generates them."""
-    titles = re.findall(r"^#+ (.+)$", text, re.M)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
 def test_the_configuration_in_the_readme_builds_what_the_readme_lists(

@@ -27,8 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @of_the_site
 def test_every_page_of_docs_is_in_the_navigation(built: Path) -> None:
     home = (built / "index.html").read_text()
-    missing = [page for page in tracked("docs/**/*.md") if f'href="{address(page)}"' not in home]
-    assert missing == []
+    assert [page for page in tracked("docs/**/*.md") if f'href="{address(page)}"' not in home] == []
 
 
 def address(page: Path) -> str:

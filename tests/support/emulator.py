@@ -295,8 +295,7 @@ def gone(emulator: Emulator, before: Found) -> None:
         return
 
     def left() -> set[tuple[str, str, str]]:
-        found = objects_of(emulator) - before.objects
-        return {each for each in found if (each[0], each[2]) not in KEPT}
+        return {found for found in objects_of(emulator) - before.objects if (found[0], found[2]) not in KEPT}
 
     until_none(left, "what was deployed is gone")
     assert before.objects - objects_of(emulator) == frozenset()

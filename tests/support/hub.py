@@ -93,8 +93,7 @@ class FakeHub:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Answers one request."""
-        ranged = handler.headers.get("Range", "bytes=0-")
-        start = int(ranged.removeprefix("bytes=").rstrip("-"))
+        start = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         path = unquote(urlsplit(handler.path).path)
         token = handler.headers.get("Authorization")
         request = Request(path, handler.headers["Host"].partition(":")[0], token, start)

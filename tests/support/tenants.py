@@ -62,8 +62,7 @@ class Credential:
         content_type = content_type or ("application/merge-patch+json" if method == "PATCH" else "")
         kind = {"content-type": content_type} if content_type else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
-        url = httpx.URL(f"/{path}").copy_merge_params(strict)
-        response = self._api.request(method, url, json=body, headers=kind)
+        response = self._api.request(method, httpx.URL(f"/{path}").copy_merge_params(strict), json=body, headers=kind)
         return Answer(response.status_code, response.json())
 
     def create(self, item: Object, namespace: str | None = None, *, try_only: bool = False) -> Answer:
@@ -198,8 +197,7 @@ def in_use(team: Credential) -> int:
 def counted_member(emulator: Emulator) -> Credential:
     """A member's client, once the quota of its namespace counts every kind of run."""
     member = Credential(emulator, "team-a")
-    items = (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN))
-    for item in items:
+    for item in (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN)):
         tries = partial(member.create, item, try_only=True)
         eventually(partial(taken, tries), f"the cluster takes a {item['kind']}", seconds=120)
     return member

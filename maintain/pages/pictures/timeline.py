@@ -29,8 +29,7 @@ TRAINING = "blue"
 def drawn(recording: Recording) -> str:
     """The timeline as SVG."""
     lanes = recording["workloads"]
-    bottom = TOP + LANE * len(lanes)
-    base = bottom + 46 + CHART
+    base = TOP + LANE * len(lanes) + 46 + CHART
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)

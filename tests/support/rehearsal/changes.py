@@ -147,8 +147,7 @@ def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
     spec: Object = {"namespaceSelector": selects, "cohortName": keys.get("cohort")}
     spec |= {"stopPolicy": keys.get("stopPolicy"), "preemption": keys.get("preemption")}
     spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if flavors else []
-    stated = {**_stated(spec), **keys.get("spec", {})}
-    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=stated)
+    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec={**_stated(spec), **keys.get("spec", {})})
 
 
 def _stated(content: Mapping[str, Any]) -> Object:
@@ -207,8 +206,7 @@ def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
         machine = keys.get("machine", MACHINE)
         limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
         size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
-        count = queue_cluster.GPUS_PER_NODE[machine]
-        gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": str(count)}
+        gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": str(queue_cluster.GPUS_PER_NODE[machine])}
         gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
         config = {"machineType": machine, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
         listed.append({"name": name, "locations": ZONES, "config": config, "status": "RUNNING", **size})
@@ -234,8 +232,7 @@ def running(base: Mapping[str, Any], folder: Path, release: str = KUEUE_VERSION)
     with fresh() as emulator:
         emulator.run("python", "-c", queue_cluster.MAKE)
         shutil.copy(queue_cluster.kubeconfig(emulator), emulator.state / "kubeconfig")
-        jobset = any(item["kind"] == "JobSet" for item in manifests)
-        setup = {"kueue": {"release": release}, "jobset": jobset}
+        setup = {"kueue": {"release": release}, "jobset": any(item["kind"] == "JobSet" for item in manifests)}
         plain.install_controllers(Scratch(emulator.state), setup)
         kubeconfig = ("--kubeconfig", str(queue_cluster.kubeconfig(emulator)))
         queue_cluster.set_pools(emulator, emulated)
@@ -274,8 +271,7 @@ def rehearsed(change: Change, folder: Path, snapshot: Path | None) -> tuple[Fore
             sides[side].write_text(yaml.safe_dump(content, sort_keys=False))
         what = ["--stack", "changed", "--config", str(sides["change"])]
         what += ["--upgrade", change.upgrade] if change.upgrade else ["--base", str(sides["base"])]
-    process = emulator.start("--tools", "all", "gke-ai", "rehearse", *what, "--json", str(out))
-    printed = process.communicate()[0]
+    printed = emulator.start("--tools", "all", "gke-ai", "rehearse", *what, "--json", str(out)).communicate()[0]
     return (read(out) if out.exists() else None), printed
 
 

@@ -125,8 +125,7 @@ class QueueCluster:
 
 def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
     """Whether the object is in a namespace, or a node of its pools."""
-    pool = label(obj, GKE_NODEPOOL)
-    return obj["metadata"].get("namespace") == namespace or pool.startswith(f"{namespace}-")
+    return obj["metadata"].get("namespace") == namespace or label(obj, GKE_NODEPOOL).startswith(f"{namespace}-")
 
 
 def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:

@@ -79,7 +79,6 @@ def _fates(fates: Object, namespace: str, changes_nothing: bool = False) -> Iter
     for outcome in ("starts", "runs"):
         for name, flavors in fates.get(outcome, {}).items():
             for flavor in [flavors] if isinstance(flavors, str) else flavors:
-                started = "starts" if changes_nothing else outcome
-                yield Fate(place(name), started, flavor=f"{namespace}-{flavor}")
+                yield Fate(place(name), "starts" if changes_nothing else outcome, flavor=f"{namespace}-{flavor}")
     for name in fates.get("waits", ()):
         yield Fate(place(name), "waits")

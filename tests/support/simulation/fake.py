@@ -50,8 +50,7 @@ class FirstComeFirstServed:
 
     def counts(self) -> Counts:
         waiting = [item for item in self._present.values() if not self._reserves(item)]
-        held = len(self._present) - len(waiting)
-        return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: held})
+        return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: len(self._present) - len(waiting)})
 
     def changes(self, seconds: float) -> Iterator[Object]:
         changes, self._changes = self._changes, []
