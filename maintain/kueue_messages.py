@@ -56,7 +56,6 @@ _REASON = re.compile(
 
 
 def source(release: str = KUEUE_VERSION) -> Path:
-    """Returns the folder of a release's source, which the Go client downloads."""
     command = ["go", "mod", "download", "-json", MODULE]
     environment = os.environ | {"GOWORK": "off", "GO111MODULE": "on"}
     folder = BY_NAME[tool(release)].module.source
@@ -85,12 +84,10 @@ def _texts(code: str) -> Iterator[str]:
 
 
 def reasons(folder: Path) -> set[str]:
-    """Returns the reasons of evictions and preemptions, as the API names them."""
     return {reason for file in CONSTANTS for reason in _REASON.findall((folder / file).read_text())}
 
 
 def written(found: Mapping[str, list[str]], head: str, words: Mapping[str, str]) -> str:
-    """Returns the table: the head of the file, and each text with its words."""
     lines = [head.rstrip(), f'release: "{KUEUE_VERSION}"', "messages:"]
     for file, texts in found.items():
         lines += [f"  {file}:", *(f"    {json.dumps(text)}: {json.dumps(words.get(text, ''))}" for text in texts)]
@@ -98,7 +95,6 @@ def written(found: Mapping[str, list[str]], head: str, words: Mapping[str, str])
 
 
 def known() -> Mapping[str, str]:
-    """Returns the words or the class of each text in the table."""
     return {text: words for of_file in table(NAME)["messages"].values() for text, words in of_file.items()}
 
 

@@ -35,7 +35,6 @@ def nightly(*names: str) -> tuple[str, ...]:
 
 
 def maintain(*names: str) -> tuple[str, ...]:
-    """Files of tests of the tools of maintainers, by their names."""
     return tuple(f"maintain/tests/test_{name}.py" for name in names)
 
 
@@ -73,7 +72,6 @@ PARTS: Mapping[str, Part] = {
 
 
 def record(files: Iterable[str], day: date, runs: Path = RUNS) -> None:
-    """Writes down that these files ran whole and passed, for docs/proven.md."""
     head, _, known = runs.read_text().partition("\n")
     new = {Path(file).stem: [day, KUEUE_VERSION] for file in files}
     runs.write_text(f"{head}\n{yaml.safe_dump(yaml.safe_load(known) | new, default_flow_style=None)}")

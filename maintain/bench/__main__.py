@@ -59,12 +59,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours divided by theirs."""
         return None if self.theirs is None else self.ours / self.theirs
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Returns the duration of an action in seconds."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
@@ -260,7 +258,6 @@ def first_registration(emulator: Emulator, effort: Effort) -> float:
 
 
 def measure(effort: Effort) -> Iterator[Row]:
-    """Measures everything, on an emulator of its own for each kind of measurement."""
     with fresh() as emulator:
         ours, bare = previews(emulator, effort)
         yield Row("preview; a bare program with as many resources", ours, bare, "1.05×")
@@ -279,13 +276,11 @@ def measure(effort: Effort) -> Iterator[Row]:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row of the table."""
     times = [duration(row.ours), "–" if row.theirs is None else duration(row.theirs)]
     return row.title, *times, "–" if row.ratio is None else f"{row.ratio:.2f}×", row.goal
 
 
 def duration(value: float) -> str:
-    """A duration in seconds, or in milliseconds if it is short."""
     return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.1f} ms"
 
 

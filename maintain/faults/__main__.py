@@ -50,7 +50,6 @@ class Case:
     message: str
 
     def belongs_to(self, test: str) -> bool:
-        """Whether it is a case of a named test."""
         return self.test == test or self.test.startswith(f"{test}[")
 
 
@@ -73,7 +72,6 @@ class Copy:
 
     @contextmanager
     def having(self, fault: Fault) -> Iterator[None]:
-        """Puts a fault into the copy."""
         file = self.root / fault.file
         text = file.read_text()
         self._write(file, fault.applied(text))
@@ -164,7 +162,6 @@ def environment() -> dict[str, str]:
 
 
 def send(pid: int, how: signal.Signals) -> None:
-    """Sends a signal to a process, unless it has ended."""
     try:
         os.kill(pid, how)
     except ProcessLookupError:
@@ -172,7 +169,6 @@ def send(pid: int, how: signal.Signals) -> None:
 
 
 def cases(report: Path) -> Iterator[Case]:
-    """Yields the cases in a JUnit report of pytest."""
     for case in ElementTree.parse(report).iter("testcase"):
         failures = [*case.iter("failure"), *case.iter("error")]
         module = case.get("classname", "").replace(".", "/")
@@ -190,7 +186,6 @@ def message_of(failure: str) -> str:
 
 
 def problem_of(fault: Fault, found: Sequence[Case]) -> str:
-    """Why the tests do not find a fault. Empty if they do."""
     for test in fault.tests:
         own = [case for case in found if case.belongs_to(test)]
         failed = [case for case in own if case.message]
@@ -236,7 +231,6 @@ def looked_for(copy: Copy, faults: Sequence[Fault]) -> Iterator[Result]:
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results with a row per fault."""
     rows = [("fault", "where", "tests", "result", "s")]
     rows += [
         (

@@ -48,7 +48,6 @@ Several verbs have these options, and name them after *Shared*. The value of an 
 
 
 def page() -> str:
-    """The page."""
     shared = shared_options()
     sections = (line for section in gke_ai.sections.items() for line in of_section(*section, shared))
     return "\n".join([HEAD + table(shared), *sections])
@@ -67,14 +66,12 @@ def shared_options() -> dict[str, str]:
 
 
 def of_section(title: str, names: list[str], shared: Mapping[str, str]) -> Iterator[str]:
-    """A section of verbs."""
     yield f"## {title}\n"
     for name in names:
         yield from of_verb(name, gke_ai.commands[name], shared)
 
 
 def of_verb(name: str, verb: click.Command, shared: Mapping[str, str]) -> Iterator[str]:
-    """A verb: what it does, its options, and examples."""
     yield f"### {name}\n"
     for paragraph in inspect.cleandoc(verb.help or "").split("\n\n"):
         yield " ".join(paragraph.split()) + "\n"
@@ -89,23 +86,19 @@ def of_verb(name: str, verb: click.Command, shared: Mapping[str, str]) -> Iterat
 
 
 def options_of(verb: click.Command) -> list[click.Option]:
-    """The options that the help of a verb shows."""
     return [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
 
 
 def table(options: Mapping[str, str]) -> str:
-    """Options and their meaning."""
     rows = (f"| {names} | {text} |" for names, text in options.items())
     return "\n".join(["| option | meaning |\n| --- | --- |", *rows]) + "\n"
 
 
 def of_option(option: click.Option) -> str:
-    """The names of an option, and its value."""
     names = ", ".join(f"`{name}`" for name in option.opts)
     return names if option.is_flag else f"{names} {option.metavar or option.type.name.upper()}".replace("|", "\\|")
 
 
 def meaning(option: click.Option) -> str:
-    """What an option does, and its default."""
     default = f". Default: {option.default}" if option.show_default and option.default is not None else ""
     return f"{option.help}{default}".replace("|", "\\|")

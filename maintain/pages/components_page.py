@@ -89,7 +89,6 @@ SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def page() -> str:
-    """The page as Markdown."""
     outputs = Package(every_component()).outputs()
     every = sorted(every_component(), key=lambda component: component.__name__)
     shared = _shared(every)
@@ -135,7 +134,6 @@ def _component(component: type[Component], outputs: Sequence[str], shared: Mappi
 
 
 def example_of(component: type[Component]) -> str:
-    """The example in the documentation of a component."""
     return dedent((inspect.getdoc(component) or "").partition("\n\nExample:\n")[2]).strip()
 
 
@@ -154,7 +152,6 @@ def _table(rows: Mapping[str, str], title: str) -> str:
 
 
 def _ordered(fields: Mapping[str, Input]) -> list[tuple[str, Input]]:
-    """Required ones first."""
     return sorted(fields.items(), key=lambda item: (not item[1].required, item[0]))
 
 

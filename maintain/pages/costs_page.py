@@ -42,7 +42,6 @@ their data and costs, unless they have `onDestroy: delete`.
 
 
 def page() -> str:
-    """The page."""
     return HEAD + "\n".join(_rows()) + "\n" + TAIL
 
 
@@ -61,7 +60,6 @@ def _row(link: str, supply: Supply) -> str:
 
 
 def of_record(registrations: Iterable[Registration]) -> Iterator[Resource]:
-    """The registrations as the resources of a preview."""
     for registration in registrations:
         yield Resource(
             registration.urn,

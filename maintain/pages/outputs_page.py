@@ -43,7 +43,6 @@ Programs in other languages use Pulumi's `StackReference` and the names below.
 
 
 def page() -> str:
-    """The page as Markdown."""
     return HEAD + "".join(_part(part, path) for part, path in parts())
 
 
@@ -56,7 +55,6 @@ def _part(part: type[Contract | Item], path: str) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """The type of a value in plain words."""
     inner = get_args(annotation)
     if not inner:
         return {str: "string", int: "integer", bool: "boolean"}[annotation]

@@ -47,7 +47,6 @@ gke-ai:waivers:
 
 
 def page() -> str:
-    """Returns the whole page."""
     text = INTRODUCTION
     text += f"| `{WAIVED}` | {WAIVED_DESCRIPTION}. It never stops a deployment |\n"
     text += f"| `{UNDERSTOOD}` | {UNDERSTOOD_DESCRIPTION} |\n"
@@ -60,7 +59,6 @@ def page() -> str:
 
 
 def row(policy: Policy) -> str:
-    """Returns a policy as a row of a table."""
     scope = [*(["the stack"] if policy.whole_stack else []), *(["*mandatory stacks*"] if policy.only_mandatory else [])]
     cells = [f"`{policy.name}`", policy.description, policy.remedy, ", ".join(scope)]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

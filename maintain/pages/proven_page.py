@@ -55,8 +55,6 @@ allows, are not shown. [evidence.md](evidence.md) has the details of the longest
 
 
 class Hand(NamedTuple):
-    """A run by hand."""
-
     subject: str
     day: date
     what: str
@@ -64,8 +62,6 @@ class Hand(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The content of proven.yaml."""
-
     subjects: Mapping[str, str]
     nights: Mapping[str, tuple[date, str]]
     """By test file, without its suffix."""
@@ -73,7 +69,6 @@ class Records(NamedTuple):
 
 
 def records() -> Records:
-    """Reads proven.yaml and the record of nightly runs."""
     content = yaml.safe_load(Path(__file__).with_name("proven.yaml").read_text())
     subjects = {subject: re.sub(r"\s", "", pattern) for subject, pattern in content["subjects"].items()}
     nights = {name: (day, kueue) for name, (day, kueue) in yaml.safe_load(RUNS.read_text()).items()}
@@ -81,7 +76,6 @@ def records() -> Records:
 
 
 def subjects_of(name: str, subjects: Mapping[str, str]) -> list[str]:
-    """The subjects of a test file."""
     name = name.removeprefix("test_")
     found = [one for one, pattern in subjects.items() if pattern and re.search(rf"(?:^|_)(?:{pattern})", name)]
     return found or [[*subjects][-1]]
@@ -97,7 +91,6 @@ def levels_of(file: Path) -> set[str]:
 
 
 def page() -> str:
-    """The page."""
     known = records()
     files: dict[str, dict[str, list[str]]] = {subject: {level: [] for level in LEVELS} for subject in known.subjects}
     for file in (file for level in LEVELS for file in tracked(f"tests/{level}/test_*.py")):

@@ -93,7 +93,6 @@ def _homes() -> Mapping[tuple[type[Section], ...], tuple[str, str]]:
 
 
 def section_page(key: str) -> str:
-    """The page of a section."""
     field = dict(_keys())[key]
     roots = section_types(field.annotation)
 
@@ -134,7 +133,6 @@ def _part(classes: Sequence[type[Section]], link: Link) -> str:
 
 
 def front_page() -> str:
-    """The page about the configuration as a whole."""
     rows = {row.key: row for row in rows_of([Settings], lambda _: "")}
     plain = [row for key, row in rows.items() if not section_types(dict(_keys())[key].annotation)]
     sections = [

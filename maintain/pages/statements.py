@@ -39,19 +39,15 @@ COMPONENTS = {component.__name__ for component in every_component()}
 
 @dataclass(frozen=True)
 class Page:
-    """A Markdown page, and the code in it."""
-
     path: Path
     text: str
 
     @cached_property
     def blocks(self) -> list[tuple[str, str]]:
-        """The fenced blocks: language and content."""
         return [(block["language"], block["content"]) for block in FENCE.finditer(self.text)]
 
     @cached_property
     def spans(self) -> list[str]:
-        """The inline code."""
         return SPAN.findall(FENCE.sub("", self.text))
 
     @cached_property
@@ -135,7 +131,6 @@ def paths(page: Page) -> Iterator[str]:
 
 @cache
 def tracked() -> frozenset[Path]:
-    """Every file of the repository, and every folder that has one."""
     files = repository.tracked("**/*")
     return frozenset(path for file in files for path in (file, *file.parents) if path.is_relative_to(ROOT))
 

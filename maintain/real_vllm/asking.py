@@ -162,7 +162,6 @@ def outcome(server: Served, question: Question) -> int | str:
 
 
 def probe(server: Served) -> Question:
-    """The readiness probe of the container."""
     check = server.container["readinessProbe"]["httpGet"]
     assert int(check["port"]) == server.port
     return get(check["path"], key=None)
@@ -170,7 +169,6 @@ def probe(server: Served) -> Question:
 
 # ------------------------------------------------------------------------------------------------------------- streams
 def events(response: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of the events of a stream."""
     while line := response.readline():
         if line != b"\n":
             yield line.decode().rstrip("\n").removeprefix("data: ")
@@ -194,7 +192,6 @@ def stream(server: Served, question: Question) -> Object:
 
 
 def text_of(event: Any) -> str:
-    """The text that an event adds to an answer."""
     choice = event["choices"][0] if isinstance(event, dict) and event.get("choices") else {}
     return choice.get("text") or choice.get("delta", {}).get("content") or ""
 
@@ -223,7 +220,6 @@ def reason_of(data: str) -> str | None:
 
 # ------------------------------------------------------------------------------------------------------------- metrics
 def metrics(server: Served) -> dict[str, tuple[dict[str, str], float]]:
-    """The samples of the metrics that the product reads: labels and value."""
     samples = {}
     for line in send(server, get("/metrics", key=None)).read().decode().splitlines():
         if (match := re.fullmatch(r"(\S+?)\{(.*)\} (\S+)", line)) and match[1] in METRICS:
@@ -232,7 +228,6 @@ def metrics(server: Served) -> dict[str, tuple[dict[str, str], float]]:
 
 
 def types(server: Served) -> dict[str, str]:
-    """The types of metrics by name."""
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", send(server, get("/metrics", key=None)).read().decode(), re.M))
 
 
@@ -337,12 +332,10 @@ def open_together(
 
 
 def running(server: Served) -> float:
-    """How many requests run."""
     return metrics(server)[RUNNING][1]
 
 
 def eventually(check: Callable[[], object], seconds: float = ANSWER_SECONDS) -> None:
-    """Waits until a check passes."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, f"not within {seconds} s"

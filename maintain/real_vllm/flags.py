@@ -79,7 +79,6 @@ HELP: Object = {
 
 
 def main() -> None:
-    """Writes both files."""
     rows = yaml.safe_load(LINES.read_text())
     answer = ask([row["line"] for row in rows])
     flags = {flag["name"].removeprefix("--"): described(flag) for flag in answer["flags"]}
@@ -109,7 +108,6 @@ def flow(value: object) -> str:
 
 
 def ask(lines: list[list[str]]) -> Object:
-    """The flags of the release, and its verdicts on lines of arguments."""
     folder = environment.create()
     objects = [json.dumps({"a": value}) for value in VALUES]
     asked = json.dumps({"texts": [*TEXTS, *objects], "values": VALUES, "lines": lines})

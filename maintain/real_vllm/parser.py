@@ -31,8 +31,6 @@ def is_literal(hint: Any) -> bool:
 
 
 class Release:
-    """The command line of the release."""
-
     def __init__(self) -> None:
         self.pydantic, self.config = load("pydantic"), load("vllm.config")
         self.arg_utils = load("vllm.engine.arg_utils")

@@ -18,13 +18,11 @@ HEAD = """\
 
 
 def recorded() -> dict[str, Any]:
-    """The recording."""
     content: dict[str, Any] = yaml.safe_load(FILE.read_text())
     return content
 
 
 def dumped(content: object) -> str:
-    """YAML in the order of the content."""
     return yaml.safe_dump(content, sort_keys=False, width=120)
 
 

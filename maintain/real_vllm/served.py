@@ -36,13 +36,11 @@ class Served:
 
     @property
     def container(self) -> dict[str, Any]:
-        """The container with the model."""
         container: dict[str, Any] = self.pod["spec"]["containers"][0]
         return container
 
     @property
     def command(self) -> list[str]:
-        """The command and the arguments of the container."""
         return [*self.container["command"], *self.container["args"]]
 
     @property
@@ -85,7 +83,6 @@ def servers(ports: Mapping[str, int], shutdown_seconds: int) -> dict[str, Served
 
 
 def secrets_of(record: Record) -> dict[tuple[str, str], dict[str, str]]:
-    """The values of the Secrets that the program registers."""
     return {("secrets", secret.object_name): secret.inputs["stringData"]["value"] for secret in record.all("Secret")}
 
 

@@ -68,5 +68,4 @@ def versions_of(objects: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def output(*command: str) -> list[str]:
-    """The lines that a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -92,7 +92,6 @@ def test_folder_has_no_other_pages() -> None:
 
 
 def mistakes(field: Any, description: str) -> list[str]:
-    """What is wrong with the description of a key."""
     meaning, computed = split(description)
     unit = next((unit for suffix, unit in UNITS.items() if str(field.alias).endswith(suffix)), "")
     value = None if field.is_required() else field.get_default(call_default_factory=True)
@@ -132,8 +131,6 @@ def test_a_wrong_description_is_found(field: Any, description: str, mistake: str
 
 
 class Form(Section):
-    """A class of a test."""
-
     size: int | None = Field(default=None, ge=1)
     """Size, in bytes. Default: that of the disk."""
     names: list[str] = Field(default=[], examples=[["a|b"]])

@@ -18,7 +18,6 @@ of_the_site = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site."""
     folder, warnings = tmp_path_factory.mktemp("site"), io.StringIO()
     assert site.build(folder / "site", folder / "work", warnings=warnings) == 0, warnings.getvalue()
     return folder / "site"
@@ -31,7 +30,6 @@ def test_every_page_of_docs_is_in_the_navigation(built: Path) -> None:
 
 
 def address(page: Path) -> str:
-    """The address of a page of the repository on the site."""
     return str(page.relative_to(ROOT).with_suffix(".html"))
 
 

@@ -87,7 +87,6 @@ EXAMPLE = "examples/mixed-training-inference.yaml"
 
 
 def section(name: str, source: str = EXAMPLE) -> Any:
-    """A copy of a section of a configuration, for changes."""
     return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
 
 

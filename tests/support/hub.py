@@ -60,7 +60,6 @@ class FakeHub:
 
     @property
     def url(self) -> str:
-        """The address of the API."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def of(self, name: str) -> list[Request]:
@@ -92,7 +91,6 @@ class FakeHub:
         return Handler
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answers one request."""
         start = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         path = unquote(urlsplit(handler.path).path)
         token = handler.headers.get("Authorization")

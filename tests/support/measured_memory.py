@@ -54,11 +54,9 @@ class Row:
 
     @property
     def case(self) -> str:
-        """Its name."""
         return self.measured["case"]
 
     def gib(self, column: str) -> float:
-        """A measured part, in GiB."""
         return float(self.measured[f"{column}_gib"])
 
     @property
@@ -68,7 +66,6 @@ class Row:
 
     @cached_property
     def load(self) -> Load:
-        """The program's load."""
         further = dict(_CASES[self.case.partition(".")[0]])
         model = further.pop("model")
         arguments = [
@@ -93,11 +90,9 @@ class Row:
 
     @property
     def place(self) -> Place:
-        """The GPU."""
         return Place(self.measured["gpu"], _MEMORY_GIB[self.measured["gpu"]] * GI)
 
     def computed(self, *names: str, likely: bool = True) -> float:
-        """Computed parts, in GiB."""
         parts = self.load.need(self.place).parts
         return sum((part.likely if likely else part.least) / GI for part in parts if part.name in names)
 
@@ -107,7 +102,6 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """All rows."""
     with Path(__file__).with_suffix(".csv").open() as lines:
         return [Row(row) for row in csv.DictReader(lines)]
 

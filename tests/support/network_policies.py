@@ -16,8 +16,6 @@ Object = dict[str, Any]
 
 
 class Pod(NamedTuple):
-    """A pod: its namespace and its labels."""
-
     namespace: str
     labels: Mapping[str, str]
 

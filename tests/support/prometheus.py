@@ -58,7 +58,6 @@ class Prometheus:
         return self._get("query", query=query, time=self.now)
 
     def latest(self, query: str) -> list[dict[str, Any]]:
-        """The result of a query at the current time."""
         return self._get("query", query=query)
 
     def fires(self, condition: Mapping[str, Any]) -> bool:

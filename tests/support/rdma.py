@@ -43,7 +43,6 @@ def values(runs: list[Object]) -> Object:
 
 
 def create(emulator: Emulator, item: Object, *options: str) -> None:
-    """Create an object."""
     file = emulator.state / "item.json"
     file.write_text(json.dumps(item))
     emulator.kubectl("create", "-f", str(file), *options)
@@ -64,7 +63,6 @@ def running(emulator: Emulator, name: str, namespace: str = "llm") -> list[Objec
 
 
 def allocated(emulator: Emulator) -> list[list[Object]]:
-    """The devices of each claim of the tenant."""
     claims = emulator.get("resourceclaims", "-n", "llm")
     return [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
 

@@ -34,8 +34,6 @@ class Kind(NamedTuple):
 
 
 class Objects:
-    """The objects of a cluster."""
-
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._kinds: dict[str, Kind] = {}

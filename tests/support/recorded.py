@@ -61,12 +61,10 @@ def recorded(deployment: Mapping[str, Any], stack: str, config: Mapping[str, Any
 
 
 def systems(version: str) -> list[str]:
-    """Names of the systems with a record of a version."""
     return sorted(file.stem for file in (FOLDER / version).glob("*.json"))
 
 
 def versions() -> list[str]:
-    """The versions with records."""
     return sorted(folder.name for folder in FOLDER.iterdir() if any(folder.glob("*.json")))
 
 

@@ -45,7 +45,6 @@ class Nowhere:
 
 
 def main() -> None:
-    """Creates the stack of the arguments."""
     version, system, name, *options = sys.argv[1:]
     config, resources = read(version, system, name, prepared="--unprepared" not in options)
     source = paths.STATE / f"{name}.yaml"

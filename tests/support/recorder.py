@@ -67,7 +67,6 @@ class Registration:
 
     @property
     def object_name(self) -> str:
-        """Name of the Kubernetes object or cloud resource."""
         return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.part)
 
     @property
@@ -151,12 +150,10 @@ class Monitor(mocks.MockMonitor):
 
 
 def is_false(option: str, request: Any) -> bool:
-    """Whether an option is stated and false."""
     return bool(request.HasField(option)) and not getattr(request, option)
 
 
 def trigger(request: Any) -> Any:
-    """The value whose change replaces the resource, or None."""
     if not request.HasField("replacement_trigger"):
         return None
     return rpc.deserialize_property(json_format.MessageToDict(request.replacement_trigger))
@@ -332,12 +329,10 @@ def _shared_record(configuration: str, preview: bool) -> Record:
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """Reads a configuration of this project."""
     return deepcopy(_parsed(source(path).read_text()))
 
 
 def load_stack(configuration: Mapping[str, Any], token_given: bool = True) -> settings.ResolvedStack:
-    """The resolved stack of a configuration."""
     values = {key.removeprefix(PREFIX): value for key, value in configuration.items() if key.startswith(PREFIX)}
     return settings.load(values, PROJECT, token_given)
 
@@ -349,7 +344,6 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def strings(value: object) -> Iterator[str]:
-    """All strings in nested data."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -67,7 +67,6 @@ def violated(path: str, preview: bool) -> dict[str, list[str]]:
 
 
 def tool(name: str, record: Record) -> Kubectl:
-    """A tool with what a program registered."""
     return TOOLS[name]("test", "clusters/test", in_cluster(resources(record), "gke-ai up"))
 
 

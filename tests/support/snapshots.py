@@ -40,8 +40,6 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 class Synthesizer:
-    """Makes the objects of one snapshot."""
-
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.objects: dict[str, list[Object]] = {}

@@ -91,7 +91,6 @@ class Cluster:
 
 @contextmanager
 def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Serves a cluster, and yields the kubeconfig of a member."""
     with answering(cluster.answer) as address:
         file = folder / "kubeconfig"
         file.write_text(kubeconfig(f"http://{address}"))

@@ -127,7 +127,6 @@ def deletions(kind: str, name: str, path: str) -> Iterator[Attack]:
 
 
 def wrong(attack: Attack, ask: Ask) -> str:
-    """What an answer should not say, or nothing."""
     answer = ask(attack.method, attack.path, attack.body, attack.content_type)
     if attack.words is None:
         return "" if answer.status in (200, 201) else f"{attack.title}: {answer.message[:300]}"

@@ -37,7 +37,6 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The reason of the refusal."""
         return str(self.content.get("message", ""))
 
 
@@ -74,21 +73,17 @@ class Credential:
         return self.create(item, namespace, try_only=try_only) if changed else answer
 
     def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
-        """Change an object."""
         return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
 
     def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> Answer:
-        """Delete an object and what belongs to it."""
         body = {"propagationPolicy": "Background", **options}
         return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}", body)
 
     def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
-        """Read an object, or all of a kind."""
         return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
 
 
 def kubeconfig_of(emulator: Emulator, team: str) -> Path:
-    """A kubeconfig with only a token of a team's deployer."""
     content = yaml.safe_load(Path(emulator.kubeconfig()).read_text())
     token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
     context = {"cluster": content["clusters"][0]["name"], "user": "member"}
@@ -99,7 +94,6 @@ def kubeconfig_of(emulator: Emulator, team: str) -> Path:
 
 
 def spec(gpus: int | None = 1, **more: Any) -> Object:
-    """Spec of a pod that requests GPUs."""
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     container = {
         "name": "main",
@@ -112,7 +106,6 @@ def spec(gpus: int | None = 1, **more: Any) -> Object:
 
 
 def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
-    """An object, under a queue if one is named."""
     versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
     labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
     return {
@@ -157,13 +150,11 @@ def owned_by(kind: str, version: str, name: str) -> list[Object]:
 
 
 def created(answer: Answer) -> str:
-    """The uid of the created object. A failure shows the refusal."""
     assert answer.status == 201, answer.message
     return str(answer.content["metadata"]["uid"])
 
 
 def pods_of(team: Credential, label: str) -> list[Object]:
-    """The team's pods with a label."""
     team_pods = team.read("Pod").content["items"]
     key, _, value = label.partition("=")
     return [pod for pod in team_pods if pod["metadata"].get("labels", {}).get(key) == value]

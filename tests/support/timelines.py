@@ -17,7 +17,6 @@ UNUSED = (
 
 
 def conditions(**stated: tuple[str, str, str]) -> list[Item]:
-    """Conditions by type: status (`True` or `False`), reason and message."""
     return [
         {"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": LONG_BEFORE}
         for name, (status, reason, message) in stated.items()
@@ -29,7 +28,6 @@ RESERVED = ("True", "QuotaReserved", "Quota reserved in ClusterQueue cluster-que
 
 
 def owned(kind: str, name: str, uid: str) -> list[Item]:
-    """The owner reference of a controller."""
     return [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": True}]
 
 
@@ -47,7 +45,6 @@ def workload(uid: str, owner: list[Item], priority: int = 0, flavor: str = "", *
 
 
 def waiting(uid: str, owner: list[Item], priority: int = 0) -> Item:
-    """A Workload that waits for quota."""
     return workload(uid, owner, priority, QuotaReserved=("False", "Pending", UNUSED))
 
 
@@ -109,7 +106,6 @@ def node(
 
 
 def deployment(name: str, wanted: int, ready: int) -> Item:
-    """A server in a queue."""
     template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}, "spec": {"containers": []}}
     metadata = {"name": name, "namespace": "llm", "uid": f"deployment-{name}"}
     return {
@@ -120,7 +116,6 @@ def deployment(name: str, wanted: int, ready: int) -> Item:
 
 
 def replica(uid: str, server: str = "gemma", template: str = "abc", **more: Any) -> Item:
-    """A pod of a server."""
     owner = owned("ReplicaSet", f"{server}-{template}", f"replicas-{server}-{template}")
     return pod(uid, owner, labels={"pod-template-hash": template}, **more)
 
@@ -143,13 +138,11 @@ def _groups(**amounts: str) -> list[Item]:
 
 
 def local_queue(name: str = "lq", queue: str = "cluster-queue", namespace: str = "llm") -> Item:
-    """A local queue."""
     metadata = {"name": name, "namespace": namespace, "uid": f"local-{namespace}-{name}"}
     return {"metadata": metadata, "spec": {"clusterQueue": queue}}
 
 
 def job(name: str = "finetune", uid: str = "job-uid", suspend: bool = False, pods: int = 2, **status: Any) -> Item:
-    """A Job."""
     spec = {"parallelism": pods, "completions": pods, "suspend": suspend, "template": {"spec": {"containers": []}}}
     return {"metadata": {"name": name, "namespace": "llm", "uid": uid}, "spec": spec, "status": status}
 

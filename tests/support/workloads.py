@@ -22,7 +22,6 @@ def slices(emulator: Emulator) -> Counter[str]:
 
 
 def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
-    """The running pods of a Job."""
     job_pods = emulator.get("pods", "-A", "-l", f"job-name={job}")
     return [pod for pod in job_pods if pod["status"].get("phase") == "Running"]
 
@@ -34,7 +33,6 @@ def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: 
 
 
 def admitted(emulator: Emulator, kind: str, namespace: str = "llm") -> list[dict[str, Any]]:
-    """The workloads that Kueue has admitted, of owners of this kind."""
     return [
         workload
         for workload in emulator.get("workloads", "-n", namespace)
@@ -58,7 +56,6 @@ AUTOSCALER = "jetstream-hpa-multiple-metrics"
 
 
 def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
-    """The autoscaler as the API has it."""
     (autoscaler,) = emulator.get("hpa", "-n", namespace, f"--field-selector=metadata.name={name}")
     return autoscaler
 

@@ -15,7 +15,6 @@ from maintain.pages.pictures.record import RECORDING
 
 
 def pictures() -> dict[str, Callable[[], str]]:
-    """The function that draws each picture, by file name."""
     return {
         "blocks.svg": lambda: blocks.picture(read(RECORDINGS / "blocks.json")),
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),

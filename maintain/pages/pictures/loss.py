@@ -18,7 +18,6 @@ Scale = Callable[[float], float]
 
 
 def drawn(recording: Recording) -> str:
-    """The curves as SVG."""
     canvas = Canvas(WIDTH, SECOND[0] + SECOND[1] + 70, TITLE)
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, TITLE, 20, bold=True)
@@ -80,17 +79,14 @@ def by_step(canvas: Canvas, recording: Recording) -> None:
 
 
 def horizontal(end: float) -> Scale:
-    """The place of a value from 0 to `end`."""
     return lambda value: LEFT + (WIDTH - LEFT - RIGHT) * value / end
 
 
 def vertical(recording: Recording, top: float, height: float) -> Scale:
-    """The place of a loss."""
     return lambda loss: top + height * (1 - loss / highest(recording))
 
 
 def highest(recording: Recording) -> int:
-    """The end of the axis of losses."""
     losses: list[float] = [loss for attempt in recording["attempts"] for _, _, loss in attempt["steps"]]
     return ceil(max(losses))
 
@@ -116,12 +112,10 @@ def axes(
 
 
 def curve(canvas: Canvas, color: str, points: Iterable[tuple[float, float]]) -> None:
-    """A line through points."""
     canvas.path(outline(points), color, 1.8)
 
 
 def outline(points: Iterable[tuple[float, float]]) -> str:
-    """The path through points."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
@@ -132,7 +126,6 @@ def mark(canvas: Canvas, color: str, x: float, y: float, text: str) -> None:
 
 
 def legend(canvas: Canvas, y: float) -> None:
-    """The meaning of the colors."""
     x = LEFT
     for color, thick, text in (
         (COLORS[0], 1.8, "before the preemption"),

@@ -34,7 +34,6 @@ PASSING = ("admitted", "stopping")
 
 
 def main() -> None:
-    """Records the whole run and writes it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="dev")
     RECORDING.write_text(json.dumps(record(Stack(parser.parse_args().stack)), indent=1) + "\n")
@@ -112,7 +111,6 @@ def course(recording: Mapping[str, Any]) -> list[Any]:
 
 
 def gpus_of(queue: Object) -> tuple[int, int]:
-    """The GPU quota of a cluster queue, and how much of it is reserved."""
     quota = sum(
         int(resource["nominalQuota"])
         for group in queue["spec"]["resourceGroups"]
@@ -147,14 +145,12 @@ def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
 
 
 def belongs(pod: Object, owner: Mapping[str, Any]) -> bool:
-    """Whether a pod is the owner of a workload or belongs to the owner."""
     return pod["metadata"]["uid"] == owner["uid"] or any(
         reference["uid"] == owner["uid"] for reference in pod["metadata"].get("ownerReferences", [])
     )
 
 
 def ready(pod: Object) -> bool:
-    """Whether a pod runs and is ready."""
     conditions = pod.get("status", {}).get("conditions", [])
     return pod.get("status", {}).get("phase") == "Running" and any(
         condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions

@@ -27,7 +27,6 @@ TRAINING = "blue"
 
 
 def drawn(recording: Recording) -> str:
-    """The timeline as SVG."""
     lanes = recording["workloads"]
     base = TOP + LANE * len(lanes) + 46 + CHART
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
@@ -64,7 +63,6 @@ def drawn(recording: Recording) -> str:
 
 
 def spans(states: list[Mapping[str, Any]], end: float) -> Iterator[tuple[str, float, float]]:
-    """The states of a workload, each with its start and end."""
     for change, after in pairwise([*states, {"at": end, "state": "gone"}]):
         if change["state"] != "gone" and after["at"] > change["at"]:
             yield change["state"], change["at"], after["at"]
@@ -87,7 +85,6 @@ def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: s
 
 
 def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
-    """The reserved GPU quota over time, and the quota."""
     quota = int(recording["quota"])
 
     def y(gpus: float) -> float:
@@ -118,7 +115,6 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
 
 
 def legend(canvas: Canvas, recording: Recording, y: float) -> None:
-    """The legend of the states in the picture."""
     present = {change["state"] for lane in recording["workloads"] for change in lane["states"]}
     x = 28.0
     for state, (color, outline, meaning) in STATES.items():

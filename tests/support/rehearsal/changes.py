@@ -70,7 +70,6 @@ class Change:
 
 
 def changes(file: Path = FILE) -> list[Change]:
-    """All changes of a file."""
     content = yaml.safe_load(file.read_text())
     result = []
     for entry in content["changes"]:
@@ -84,7 +83,6 @@ def changes(file: Path = FILE) -> list[Change]:
 
 # ----------------------------------------------------------------------------------------------- objects in short form
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
-    """Returns the base with the keys of the change. None removes a key."""
     result = copy.deepcopy(dict(base))
     for key, value in change.items():
         if value is None:
@@ -195,7 +193,6 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
 
 
 def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
-    """Returns the pools of a base: as the emulator takes them, and as gcloud lists them."""
     emulated: list[Object] = []
     listed: list[Object] = []
     for title in stated:

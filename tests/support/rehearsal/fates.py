@@ -28,7 +28,6 @@ class Fate(NamedTuple):
 
 
 def conditions(workload: Object) -> dict[str, Object]:
-    """The conditions of a Workload by type."""
     return {condition["type"]: condition for condition in workload.get("status", {}).get("conditions", [])}
 
 

@@ -38,16 +38,13 @@ class Place:
     release: str = KUEUE_VERSION
 
     def kubeconfig(self) -> str:
-        """The kubeconfig of the cluster, as text."""
         return queue_cluster.kubeconfig(self.emulator).read_text()
 
     def prepare(self, cases: Iterable[Change]) -> None:
-        """Create the pools and queues of scenarios."""
         pools = [pool for case in cases for pool in queue_cluster.pools_of(case.scenario, case.namespace)]
         queue_cluster.set_pools(self.emulator, pools)
 
     def snapshot(self) -> Snapshot:
-        """A snapshot of the cluster, as its file says it."""
         return read(take("test", client_of(self.kubeconfig(), 4)).to_json())
 
     def restore(self, snapshot: Snapshot) -> list[str]:
@@ -126,7 +123,6 @@ def apply_change(cluster: QueueCluster, case: Change) -> None:
 
 
 def objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
-    """All objects of a scenario."""
     yield from queue_objects(scenario, namespace)
     yield from (run_object(run, namespace) for run in scenario.runs)
 

@@ -133,7 +133,6 @@ def _with_flavor(scenario: Scenario, queue: int, flavor: int, **keys: Any) -> Sc
 
 
 def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
-    """The position of a queue, and of one of its flavors."""
     queues = scenario.queues["clusterQueues"]
     queue = dice.randrange(len(queues))
     return queue, dice.randrange(len(queues[queue]["flavors"]))
@@ -192,7 +191,6 @@ def _swap_flavors(dice: random.Random, scenario: Scenario) -> tuple[Scenario, st
 
 
 def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
-    """A queue leaves its cohort, or joins it."""
     queue, _ = _pick(dice, scenario)
     own = scenario.queues["clusterQueues"][queue]
     flavors = [{key: flavor[key] for key in ("flavor", "quota")} for flavor in own["flavors"]]

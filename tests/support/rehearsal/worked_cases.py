@@ -39,7 +39,6 @@ class Case(Change):
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """All cases."""
     content = yaml.safe_load(FILE.read_text())
     return tuple(_case(content, number, entry) for number, entry in enumerate(content["cases"], 1))
 

@@ -28,8 +28,6 @@ QUEUE = {
 def workload(
     name: str, created: float, started: float | None = None, ended: float | None = None, pods: int = 8
 ) -> Object:
-    """A Workload of training, with times in seconds before the snapshot."""
-
     def at(seconds: float) -> str:
         return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -42,7 +40,6 @@ def workload(
 
 
 def pod_set(pods: int) -> Object:
-    """Pods with one GPU each."""
     container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
     return {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
 

@@ -81,7 +81,6 @@ class TableCase:
 
     @property
     def title(self) -> str:
-        """The table and the name of the case."""
         return f"{self.table}: {self.name}"
 
     @property
@@ -112,7 +111,6 @@ def left_out(release: str = KUEUE_VERSION) -> Counter[str]:
 
 
 def namespaces() -> Iterator[Object]:
-    """The namespaces of all cases."""
     for name in ("default", *DEPARTMENTS):
         labels = {"dep": DEPARTMENTS[name]} if name in DEPARTMENTS else {}
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"table-{name}", "labels": labels}}
@@ -158,8 +156,6 @@ def is_refused_queue(queue: Mapping[str, Any]) -> bool:
 
 
 class _Reader:
-    """Reads one case."""
-
     def __init__(self, id_: str, table: Table, name: str) -> None:
         self._id, self._table, self._name = id_, str(table["test"]), name
         self._shared: Object = table["shared"].get("cfg") or table["shared"]

@@ -134,7 +134,6 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
 
 
 def everything(cluster: QueueCluster) -> Iterator[Object]:
-    """All objects of cases in a cluster."""
     for plural in KINDS:
         answer = cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")
         for item in answer["items"]:

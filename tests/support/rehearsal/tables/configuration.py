@@ -39,7 +39,6 @@ class Configuration:
     resources: str = ""
 
     def sections(self) -> Object:
-        """The sections of the configuration."""
         fair = {} if self.strategies is None else {"fairSharing": {"preemptionStrategies": [*self.strategies]}}
         gates = {"featureGates": dict(self.gates)} if self.gates else {}
         return {**fair, **gates, **({"resources": json.loads(self.resources)} if self.resources else {})}

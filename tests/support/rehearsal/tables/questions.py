@@ -41,7 +41,6 @@ class TableQuestion:
 
     @property
     def expected(self) -> frozenset[Decision]:
-        """What the table says."""
         return self.case.expected
 
     def decided(self, answer: Answer) -> frozenset[Decision]:
