@@ -7,8 +7,10 @@ from math import ceil
 from typing import Any
 
 from gke_ai.formats.svg import Canvas, width
+from maintain.pages.pictures import RECORDINGS
 
 Recording = Mapping[str, Any]
+RECORDING = RECORDINGS / "training_resumes.json"
 
 TITLE = "A preempted training run resumes where it stopped"
 WIDTH, LEFT, RIGHT = 1120.0, 76.0, 40.0
