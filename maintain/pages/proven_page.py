@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import yaml
 
+from maintain.pages import with_parts
 from tests.support.repository import ROOT, tracked
 
 LEVELS = {
@@ -22,36 +23,6 @@ LEVELS = {
 }
 NONE, HERE = "–", "✓"
 RUNS = ROOT / "tests" / "nightly" / "runs.yaml"
-HEAD = """<!-- Written by `make docs` from the tests, tests/nightly/runs.yaml and maintain/pages/proven.yaml. -->
-# What was proven where
-
-**{cloud}** [cloud-trials.md](cloud-trials.md) lists the trials that will prove each system there.
-
-{levels}
-
-What has a ✓ runs at every change, with the pinned releases. The other columns have the day of the last recorded run.
-What has a – is not covered.
-
-| what | {columns} | by hand | Google Cloud |
-| --- |{rule} --- | --- |
-"""
-TAIL = """
-## By hand, on real hardware and programs
-
-{hands}
-
-## At night
-
-`make test-nightly` runs these files of tests and writes down the day. Recorded are:
-
-{nights}
-
-## What no test here can show
-
-Nodes are simulated: their start times, disks and networks follow GKE's documented rules, and no packet is filtered by a
-NetworkPolicy. Quotas, prices, IAM decisions, and what Google's API does with a request that its published description
-allows, are not shown. [evidence.md](evidence.md) has the details of the longest comparisons.
-"""
 
 
 class Hand(NamedTuple):
@@ -98,17 +69,19 @@ def page() -> str:
             for level in levels_of(file):
                 files[subject][level].append(file.stem)
     cloud = {hand.subject for hand in known.hands if "Google Cloud" in hand.what}
-    head = HEAD.format(
-        cloud="Some systems ran on Google Cloud." if cloud else "Nothing has run on Google Cloud yet.",
-        levels="\n".join(f"- *{level}*: {meaning}" for level, meaning in LEVELS.items()),
-        columns=" | ".join(LEVELS),
-        rule=" --- |" * len(LEVELS),
-    )
     nights = (f"- `{name}`: {day}, with Kueue {kueue}" for name, (day, kueue) in sorted(known.nights.items()))
     hands = (f"- {hand.day}, {hand.subject}: {hand.what} ([details]({hand.page}))" for hand in known.hands)
-    tail = TAIL.format(nights="\n".join(nights), hands="\n".join(hands))
+    head = [f"| what | {' | '.join(LEVELS)} | by hand | Google Cloud |", f"| --- |{' --- |' * len(LEVELS)} --- | --- |"]
     rows = (_row(subject, of_level, known, subject in cloud) for subject, of_level in files.items())
-    return head + "\n".join(rows) + "\n" + tail
+    ran = "Some systems ran on Google Cloud." if cloud else "Nothing has run on Google Cloud yet."
+    return with_parts(
+        "proven.md",
+        ("**", "** [cloud-trials.md]", ran),
+        ("each system there.\n\n", "\n\nWhat", "\n".join(f"- *{level}*: {text}" for level, text in LEVELS.items())),
+        ("is not covered.\n\n", "\n\n## By hand", "\n".join([*head, *rows])),
+        ("hardware and programs\n\n", "\n\n## At night", "\n".join(hands)),
+        ("Recorded are:\n\n", "\n\n## What no test", "\n".join(nights)),
+    )
 
 
 def _row(subject: str, files: Mapping[str, list[str]], known: Records, on_cloud: bool) -> str:

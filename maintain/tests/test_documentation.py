@@ -14,7 +14,8 @@ import yaml
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.reading import read
 from gke_ai.settings.schema import schema
-from maintain.pages.__main__ import FOLDER, PAGES
+from maintain.pages import FOLDER
+from maintain.pages.__main__ import PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS
 from tests.support import repository
 from tests.support.mistakes import of_subject

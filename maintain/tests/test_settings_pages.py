@@ -14,7 +14,7 @@ from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
-from maintain.pages.__main__ import FOLDER
+from maintain.pages import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
 
