@@ -84,15 +84,10 @@ def previews(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """A preview of the example, and of a bare program that registers as many resources with the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
-    resources = [
-        {
-            "type": step["newState"]["type"],
-            "name": step["urn"].rpartition("::")[2],
-            "inputs": step["newState"].get("inputs") if step["newState"].get("custom") else None,
-        }
-        for step in steps
-        if not step["newState"]["type"].startswith("pulumi:")
-    ]
+    resources = []
+    for state in (step["newState"] for step in steps if not step["newState"]["type"].startswith("pulumi:")):
+        inputs = state.get("inputs") if state.get("custom") else None
+        resources.append({"type": state["type"], "name": state["urn"].rpartition("::")[2], "inputs": inputs})
     file = emulator.state / "resources.json"
     file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # creates the stack
@@ -138,12 +133,7 @@ def no_op(emulator: Emulator, effort: Effort) -> tuple[float, float]:
 def in_cluster(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """The in-cluster part of an update, and helm and kubectl with the same chart, objects and readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
-    existing = {
-        "name": cluster["name"],
-        "location": cluster["location"],
-        "mode": "existing",
-        "existingMode": "autopilot",
-    }
+    existing = {**{key: cluster[key] for key in ("name", "location")}, "mode": "existing", "existingMode": "autopilot"}
     emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
     config = emulator.configure(AUTOPILOT, cluster=existing)
 
@@ -153,23 +143,14 @@ def in_cluster(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     def manifests() -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
         recorded = emulator.exported()["resources"]
         release = next(r["inputs"] for r in recorded if r["type"] == "kubernetes:helm.sh/v3:Release")
-        objects = [
-            r["inputs"]
-            for r in recorded
-            if r["type"].startswith("kubernetes:") and r["inputs"] is not release and "kind" in r["inputs"]
-        ]
+        inputs = [r["inputs"] for r in recorded if r["type"].startswith("kubernetes:")]
+        objects = [obj for obj in inputs if obj is not release and "kind" in obj]
         for obj in objects:
             if obj["kind"] == "Secret":
                 obj.pop("data", None)
                 obj["stringData"] = {"hf_api_token": "none"}
-        order = {
-            "Namespace": 0,
-            "PriorityClass": 0,
-            "ClusterRole": 0,
-            "ResourceFlavor": 1,
-            "ClusterQueue": 1,
-            "LocalQueue": 1,
-        }
+        first, queues = ("Namespace", "PriorityClass", "ClusterRole"), ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+        order = dict.fromkeys(first, 0) | dict.fromkeys(queues, 1)
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
     def wait_until_empty() -> None:  # both start with a cluster without nodes
@@ -196,20 +177,9 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
     def apply(stage: list[dict[str, Any]]) -> None:
         file = emulator.state / "manifests.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": stage}))
-        command = [
-            str(ROOT / "emulator/run"),
-            "kubectl",
-            "--kubeconfig",
-            kubeconfig,
-            "apply",
-            "--server-side",
-            "-f",
-            str(file),
-        ]
-        eventually(
-            lambda: subprocess.run(command, env=emulator.environment, capture_output=True).returncode == 0,
-            "kubectl apply succeeds",
-        )
+        command = [str(ROOT / "emulator/run"), "kubectl", "--kubeconfig", kubeconfig, "apply", "--server-side", "-f"]
+        run = partial(subprocess.run, [*command, str(file)], env=emulator.environment, capture_output=True)
+        eventually(lambda: run().returncode == 0, "kubectl apply succeeds")
 
     values = emulator.state / "values.yaml"
     values.write_text(yaml.safe_dump(release["values"]))
@@ -289,9 +259,8 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(prog="maintain.bench")
     parser.add_argument("--quick", action="store_true", help="measure everything once, on a small stack")
     effort = QUICK if parser.parse_args(arguments).quick else FULL
-    table = Table(
-        "measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None
-    )
+    columns = ("measurement", "ours", "compared with", "ratio", "goal")
+    table = Table(*columns, title="Speed", title_justify="left", box=None)
     progress, rows = Console(stderr=True), []
     for row in measure(effort):
         progress.print(*cells(row)[:4])

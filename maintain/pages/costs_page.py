@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from gke_ai.review.report.accelerators import Supply, supplies
-from gke_ai.review.report.changes import Resource
 from maintain.pages import with_parts
-from tests.support.recorder import Registration, configuration, run_program
+from tests.support.recorder import configuration, run_program
+from tests.support.registered import resources
 from tests.support.repository import configurations, name_of
 
 
@@ -23,21 +23,10 @@ def _rows() -> Iterator[str]:
         name = name_of(path)
         with pytest.MonkeyPatch.context() as patch:
             record = run_program(configuration(name), preview=True, monkeypatch=patch)
-        for supply in supplies({resource.urn: resource for resource in of_record(record.resources.values())}):
+        for supply in supplies({resource.urn: resource for resource in resources(record)}):
             yield _row(f"[`{path.stem}`](../{name})", supply)
 
 
 def _row(link: str, supply: Supply) -> str:
     idle, busy = supply.min_count, supply.max_count
     return f"| {link} | {supply.place} | {supply.accelerator} | {supply.capacity} | {idle} | {busy} |"
-
-
-def of_record(registrations: Iterable[Registration]) -> Iterator[Resource]:
-    for registration in registrations:
-        yield Resource(
-            registration.urn,
-            registration.type,
-            parent=registration.parent,
-            inputs=registration.inputs,
-            dependencies=frozenset(registration.dependencies),
-        )

@@ -18,6 +18,7 @@ from gke_ai.catalog.engines.engine import ENGINES
 from maintain.real_vllm.served import KEY, MAX_MODEL_LEN, MAX_REQUESTS, Served
 
 Object = dict[str, Any]
+Connection, Answer, Process = http.client.HTTPConnection, http.client.HTTPResponse, subprocess.Popen[bytes]
 ANSWER_SECONDS = 600
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENS = 8
@@ -102,12 +103,12 @@ STREAMS: Mapping[str, Question] = {
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
-def send(server: Served, question: Question) -> http.client.HTTPResponse:
+def send(server: Served, question: Question) -> Answer:
     """Sends a request, for the model of the server unless it names another one."""
     return connected(server, question)[1]
 
 
-def connected(server: Served, question: Question) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def connected(server: Served, question: Question) -> tuple[Connection, Answer]:
     """Sends a request on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_SECONDS)
     headers = {"Authorization": question.key} if question.key else {}
@@ -121,7 +122,7 @@ def connected(server: Served, question: Question) -> tuple[http.client.HTTPConne
     return connection, connection.getresponse()
 
 
-def described(response: http.client.HTTPResponse) -> Object:
+def described(response: Answer) -> Object:
     """Status, content type and form of an answer."""
     text, kind = response.read().decode(), response.headers["Content-Type"]
     body = form(json.loads(text)) if kind == "application/json" else "text" if text else "empty"
@@ -168,7 +169,7 @@ def probe(server: Served) -> Question:
 
 
 # ------------------------------------------------------------------------------------------------------------- streams
-def events(response: http.client.HTTPResponse) -> Iterator[str]:
+def events(response: Answer) -> Iterator[str]:
     while line := response.readline():
         if line != b"\n":
             yield line.decode().rstrip("\n").removeprefix("data: ")
@@ -196,7 +197,7 @@ def text_of(event: Any) -> str:
     return choice.get("text") or choice.get("delta", {}).get("content") or ""
 
 
-def rest(response: http.client.HTTPResponse) -> str:
+def rest(response: Answer) -> str:
     """How a stream ends: with which reason, and whether its end is marked."""
     last = reason = ""
     try:
@@ -244,7 +245,8 @@ def under_burst(server: Served) -> Object:
     return {
         "statuses": statuses,
         "metrics": {
-            name: {"type": families[family(name, families)], "labels": sorted(labels)}
+            # A type has the name of a counter without its suffix.
+            name: {"type": families.get(name) or families[name.removesuffix("_total")], "labels": sorted(labels)}
             for name, (labels, _) in sorted(after.items())
         },
         "most that run": int(highest[RUNNING]),
@@ -266,13 +268,8 @@ def burst(server: Served, tokens: int) -> tuple[list[int | str], dict[str, float
     return sorted({answer.result() for answer in answers}, key=str), highest
 
 
-def family(name: str, families: Mapping[str, str]) -> str:
-    """The name of a metric in its type's line."""
-    return name if name in families else name.removesuffix("_total")
-
-
 # ----------------------------------------------------------------------------------------------------------------- end
-def drained(server: Served, process: subprocess.Popen[bytes], patience: float) -> Object:
+def drained(server: Served, process: Process, patience: float) -> Object:
     """SIGTERM with open answers: some finish within the time of `--shutdown-timeout`, and one cannot."""
     connection, long, short = open_together(server)
     process.send_signal(signal.SIGTERM)
@@ -286,7 +283,7 @@ def drained(server: Served, process: subprocess.Popen[bytes], patience: float) -
     }
 
 
-def frozen(server: Served, process: subprocess.Popen[bytes], patience: float) -> Object:
+def frozen(server: Served, process: Process, patience: float) -> Object:
     """SIGTERM with an open answer, without `--shutdown-timeout`."""
     connection, answer = opened(server, MAX_MODEL_LEN - 10)
     assert running(server) == 1, "the answer must still be open: one that has ended shows nothing"
@@ -294,13 +291,7 @@ def frozen(server: Served, process: subprocess.Popen[bytes], patience: float) ->
     return {"open answer": after(patience, connection, answer, server, process)}
 
 
-def after(
-    patience: float,
-    connection: http.client.HTTPConnection,
-    answer: http.client.HTTPResponse,
-    server: Served,
-    process: subprocess.Popen[bytes],
-) -> Object:
+def after(patience: float, connection: Connection, answer: Answer, server: Served, process: Process) -> Object:
     """What becomes of an answer that the engine can't finish, and of its server, until the client leaves."""
     connection.sock.settimeout(patience)
     seen = {"rest": rest(answer), "probe": outcome(server, probe(server)), "exit code": process.poll()}
@@ -309,7 +300,7 @@ def after(
     return {**seen, "exit code once the client has left": process.wait(ANSWER_SECONDS)}
 
 
-def opened(server: Served, tokens: int) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def opened(server: Served, tokens: int) -> tuple[Connection, Answer]:
     """A stream of which the first event has been read, and its connection."""
     connection, response = connected(server, Question(body=prompt(max_tokens=tokens, stream=True)))
     assert response.status == 200
@@ -317,9 +308,7 @@ def opened(server: Served, tokens: int) -> tuple[http.client.HTTPConnection, htt
     return connection, response
 
 
-def open_together(
-    server: Served, tokens: int = SHORT_TOKENS
-) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, list[http.client.HTTPResponse]]:
+def open_together(server: Served, tokens: int = SHORT_TOKENS) -> tuple[Connection, Answer, list[Answer]]:
     """A long stream with its connection, and short ones, all open now. A fast server gets more tokens to send."""
     connection, long = opened(server, MAX_MODEL_LEN - 10)
     short = [opened(server, tokens)[1] for _ in range(SHORT)]

@@ -32,13 +32,8 @@ def compile_library(file: Path, source: str, version: str) -> None:
     """Compiles a library whose functions all have one version, or none."""
     script = file.with_suffix(".map")
     script.write_text(f"{version} {{ global: *; }};")
-    flags = [
-        "-shared",
-        "-fPIC",
-        "-w",
-        f"-Wl,-soname,{file.name}",
-        *([f"-Wl,--version-script={script}"] * bool(version)),
-    ]
+    flags = ["-shared", "-fPIC", "-w", f"-Wl,-soname,{file.name}"]
+    flags += [f"-Wl,--version-script={script}"] if version else []
     subprocess.run(["cc", *flags, "-x", "c", "-", "-o", str(file)], input=source, text=True, check=True)
     script.unlink()
 

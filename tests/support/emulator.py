@@ -68,16 +68,14 @@ class Emulator(harness.Emulator):
 
     def prepare(self, config: Path) -> None:
         """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
-        code = (
-            "import pathlib, sys, gke_ai.workspace.emulated as run; run.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
-        )
+        code = "import pathlib, sys; from gke_ai.workspace.emulated import prepare; "
+        code += "prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
         self.run("python", "-c", code, self.stack, str(config))
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
-        return self.run(
-            "pulumi", *arguments, "--stack", self.stack, "--config-file", str(copy), "--non-interactive", fails=fails
-        )
+        options = ("--stack", self.stack, "--config-file", str(copy), "--non-interactive")
+        return self.run("pulumi", *arguments, *options, fails=fails)
 
     def planned(self) -> dict[str, list[str]]:
         """Changes of the next up: operation → names of the resources, without unchanged ones."""
@@ -90,9 +88,8 @@ class Emulator(harness.Emulator):
         return plan
 
     def exported(self) -> dict[str, Any]:
-        deployment: dict[str, Any] = json.loads(
-            self.run("pulumi", "stack", "export", "--stack", self.stack, "--non-interactive")
-        )["deployment"]
+        text = self.run("pulumi", "stack", "export", "--stack", self.stack, "--non-interactive")
+        deployment: dict[str, Any] = json.loads(text)["deployment"]
         return deployment
 
     def outputs(self) -> dict[str, Any]:

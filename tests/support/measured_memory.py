@@ -68,12 +68,10 @@ class Row:
     def load(self) -> Load:
         further = dict(_CASES[self.case.partition(".")[0]])
         model = further.pop("model")
-        arguments = [
-            f"--max-num-batched-tokens={self.measured['max_num_batched_tokens']}",
-            f"--max-num-seqs={self.measured['max_num_seqs']}",
-            *(["--enforce-eager"] if self.measured["enforce_eager"] == "True" else []),
-            *further.get("arguments", []),
-        ]
+        flags = ("max_num_batched_tokens", "max_num_seqs")
+        arguments = [f"--{flag.replace('_', '-')}={self.measured[flag]}" for flag in flags]
+        arguments += ["--enforce-eager"] if self.measured["enforce_eager"] == "True" else []
+        arguments += further.get("arguments", [])
         change = _CHANGED.get(self.case.partition(".")[0])
         # A model that only a part of was measured is too large itself.
         server: dict[str, Any] = {"name": "s", "engine": "vllm"}
@@ -116,10 +114,7 @@ PARTS = {
 
 def table() -> str:
     """What was measured, in GiB and tokens, beside what the program computes, as Markdown."""
-    lines = [
-        "| case | taken | at least | expected | longest | at most | expected |",
-        "| --- | --: | --: | --: | --: | --: | --: |",
-    ]
+    lines = ["| case | taken | at least | expected | longest | at most | expected |", f"| --- |{' --: |' * 6}"]
     for row in rows():
         taken = sum(row.gib(part) for part in PARTS)
         least, likely = (sum(row.computed(*names, likely=end) for names in PARTS.values()) for end in (False, True))

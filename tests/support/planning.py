@@ -33,10 +33,8 @@ State = Mapping[tuple[str, str], Known]
 
 def known(record: Record) -> State:
     return {
-        (resource.type, resource.name): Known(
-            resource.inputs, resource.inputs, resource.replacement_trigger, resource.part
-        )
-        for resource in record.resources.values()
+        (it.type, it.name): Known(it.inputs, it.inputs, it.replacement_trigger, it.part)
+        for it in record.resources.values()
     }
 
 

@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -65,11 +64,8 @@ def main() -> None:
     deploy.ensure(stack)
     assert stack.config_file
     salt = yaml.safe_load(stack.config_file.read_text())["encryptionsalt"]
-    deployment: dict[str, Any] = {
-        "manifest": {},
-        "secrets_providers": {"type": "passphrase", "state": {"salt": salt}},
-        "resources": resources,
-    }
+    secrets = {"type": "passphrase", "state": {"salt": salt}}
+    deployment = {"manifest": {}, "secrets_providers": secrets, "resources": resources}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.json"
         file.write_text(json.dumps({"version": 3, "deployment": deployment}))

@@ -85,11 +85,7 @@ class Record:
 
     def all(self, kind: str) -> list[Registration]:
         """Resources whose type ends in `kind`."""
-        return [
-            resource
-            for resource in self.resources.values()
-            if resource.type.rpartition(":")[2].rpartition("/")[2] == kind
-        ]
+        return [it for it in self.resources.values() if it.type.rpartition(":")[2].rpartition("/")[2] == kind]
 
     def one(self, kind: str, name: str | None = None) -> Registration:
         """The only resource of a type, or the only one with an object name."""
@@ -106,11 +102,8 @@ class Record:
                 seen.add(resource.urn)
                 open_ends += [*resource.dependencies, resource.parent]
         seen.discard(waiting.urn)
-        return frozenset(
-            f"{resource.type.rpartition(':')[2]} {resource.object_name}"
-            for resource in map(self.resources.get, seen)
-            if resource
-        )
+        found = filter(None, map(self.resources.get, seen))
+        return frozenset(f"{resource.type.rpartition(':')[2]} {resource.object_name}" for resource in found)
 
 
 class Monitor(mocks.MockMonitor):
@@ -144,13 +137,13 @@ class Monitor(mocks.MockMonitor):
                 timeouts=request.customTimeouts.create or None,
                 secret_outputs=tuple(request.additionalSecretOutputs),
                 hidden=tuple(request.hideDiffs),
-                overrides=tuple(option for option in ("protect", "retainOnDelete") if is_false(option, request)),
+                overrides=tuple(
+                    option
+                    for option in ("protect", "retainOnDelete")
+                    if request.HasField(option) and not getattr(request, option)
+                ),
             )
         return response
-
-
-def is_false(option: str, request: Any) -> bool:
-    return bool(request.HasField(option)) and not getattr(request, option)
 
 
 def trigger(request: Any) -> Any:
@@ -303,10 +296,8 @@ def run_program(
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
     """Runs the whole program with a stack configuration. As in Pulumi, objects are JSON."""
-    config = {
-        "gcp:project": PROJECT,
-        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
-    }
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()}
+    config = {"gcp:project": PROJECT, **texts}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     pulumi.runtime.set_all_config(config, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")

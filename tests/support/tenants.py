@@ -48,13 +48,9 @@ class Credential:
         authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
         token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
         self.team = team
-        self._api = httpx.Client(
-            base_url=cluster["cluster"]["server"],
-            verify=ssl.create_default_context(cadata=authority),
-            headers={"authorization": f"Bearer {token}"},
-            timeout=30,
-            trust_env=False,
-        )
+        server, headers = cluster["cluster"]["server"], {"authorization": f"Bearer {token}"}
+        trusted = ssl.create_default_context(cadata=authority)
+        self._api = httpx.Client(base_url=server, verify=trusted, headers=headers, timeout=30, trust_env=False)
 
     def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Answer:
         """A request with the strict validation that kubectl uses."""
@@ -95,11 +91,8 @@ def kubeconfig_of(emulator: Emulator, team: str) -> Path:
 
 def spec(gpus: int | None = 1, **more: Any) -> Object:
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    container = {
-        "name": "main",
-        "image": "example.com/training:1",
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
-    }
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices}
+    container = {"name": "main", "image": "example.com/training:1", "resources": resources}
     # A namespace that goes waits at least half as long for its pods.
     quick = {"terminationGracePeriodSeconds": 1}
     return {"containers": [container], **quick, **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
@@ -108,12 +101,8 @@ def spec(gpus: int | None = 1, **more: Any) -> Object:
 def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
     versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
     labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
-    return {
-        "apiVersion": versions.get(kind, "apps/v1"),
-        "kind": kind,
-        "metadata": {"name": name, "labels": labels, **metadata},
-        "spec": body,
-    }
+    metadata = {"name": name, "labels": labels, **metadata}
+    return {"apiVersion": versions.get(kind, "apps/v1"), "kind": kind, "metadata": metadata, "spec": body}
 
 
 OWN, OTHERS = "queue-of-team-a", "queue-of-team-b"

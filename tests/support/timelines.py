@@ -52,7 +52,7 @@ def evicted(uid: str, owner: list[Item], preemptor: str, job: str, priority: int
         f"Preempted to accommodate a workload (UID: {preemptor}, JobUID: {job}) due to prioritization in the "
         "ClusterQueue; preemptor path: /cluster-queue; preemptee path: /cluster-queue"
     )
-    reasons = {"Evicted": ("True", "Preempted", message), "Preempted": ("True", "InClusterQueue", message)}
+    reasons: Item = {"Evicted": ("True", "Preempted", message), "Preempted": ("True", "InClusterQueue", message)}
     reasons |= {"QuotaReserved": ("False", "Pending", UNUSED)}
     reasons |= {"Admitted": ("False", "NoReservation", "The workload has no reservation")}
     return workload(uid, owner, priority, **reasons)

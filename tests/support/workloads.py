@@ -16,9 +16,8 @@ SINGLE, MULTI = "2x2", "4x4"
 
 def slices(emulator: Emulator) -> Counter[str]:
     """Nodes with TPUs, by the topology of their slice."""
-    return Counter(
-        node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
-    )
+    nodes = emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
+    return Counter(node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in nodes)
 
 
 def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
@@ -63,11 +62,8 @@ def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") 
 def values(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, str]:
     """The current values that the autoscaler reads, by metric."""
     read = hpa(emulator, name, namespace)["status"].get("currentMetrics") or []
-    return {
-        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
-        for metric in read
-        if metric.get("type") == "External"
-    }
+    external = [metric["external"] for metric in read if metric.get("type") == "External"]
+    return {metric["metric"]["name"]: metric["current"].get("value", "") for metric in external}
 
 
 def row(status: str, *cells: str) -> str:

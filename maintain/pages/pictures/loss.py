@@ -23,13 +23,8 @@ def drawn(recording: Recording) -> str:
     canvas = Canvas(WIDTH, SECOND[0] + SECOND[1] + 70, TITLE)
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, TITLE, 20, bold=True)
-    canvas.text(
-        24,
-        60,
-        "The loss that examples/training/train_jax.py printed: two real processes on this machine's CPU",
-        13,
-        "muted",
-    )
+    text = "The loss that examples/training/train_jax.py printed: two real processes on this machine's CPU"
+    canvas.text(24, 60, text, 13, "muted")
     canvas.text(24, 78, "in place of the pods, preempted by the real Kueue on the emulator.", 13, "muted")
     over_time(canvas, recording)
     by_step(canvas, recording)
@@ -93,15 +88,11 @@ def highest(recording: Recording) -> int:
     return ceil(max(losses))
 
 
-def axes(
-    canvas: Canvas,
-    recording: Recording,
-    x: Scale,
-    y: Scale,
-    chart: tuple[float, float],
-    end: float,
-    name: Callable[[int], str],
-) -> None:
+Chart = tuple[float, float]
+Name = Callable[[int], str]
+
+
+def axes(canvas: Canvas, recording: Recording, x: Scale, y: Scale, chart: Chart, end: float, name: Name) -> None:
     """The axes of a chart, with lines at whole losses and about eight values on the horizontal axis."""
     base = chart[0] + chart[1]
     for loss in range(highest(recording) + 1):

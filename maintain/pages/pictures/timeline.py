@@ -32,13 +32,10 @@ def drawn(recording: Recording) -> str:
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
-    text = "Two GPUs for each replica, two for training, a quota of "
-    canvas.text(
-        24, 60, f"{text}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
-    )
-    canvas.text(
-        24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted"
-    )
+    quota = f"Two GPUs for each replica, two for training, a quota of {recording['quota']}"
+    canvas.text(24, 60, f"{quota}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted")
+    text = "where nodes are simulated and models load at once. On GPUs a start takes minutes."
+    canvas.text(24, 78, text, 13, "muted")
 
     def x(second: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * second / float(recording["seconds"])
@@ -97,15 +94,8 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
     steps = [*recording["gpus"], {"at": recording["seconds"], "gpus": recording["gpus"][-1]["gpus"]}]
     outline = f"M{x(steps[0]['at']):.1f} {y(steps[0]['gpus']):.1f}"
     for step, after in pairwise(steps):
-        canvas.rect(
-            x(step["at"]),
-            y(step["gpus"]),
-            x(after["at"]) - x(step["at"]),
-            base - y(step["gpus"]),
-            GPU_COLOR,
-            radius=0,
-            opacity=0.18,
-        )
+        left, top, right = x(step["at"]), y(step["gpus"]), x(after["at"])
+        canvas.rect(left, top, right - left, base - top, GPU_COLOR, radius=0, opacity=0.18)
         outline += f"H{x(after['at']):.1f}V{y(after['gpus']):.1f}"
     canvas.path(outline, GPU_COLOR, 2)
     canvas.line(LEFT, y(quota), WIDTH - RIGHT, y(quota), "red", 1.4, dashed=True)

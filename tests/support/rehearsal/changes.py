@@ -44,13 +44,8 @@ Object = dict[str, Any]
 NAMESPACE, ZONES, MACHINE = "team", ["us-central1-a"], "g2-standard-12"
 CHANGE_REFUSED = "refused"
 # Kinds that the files write in full, with their API version and whether they have a namespace.
-WHOLE = {
-    "Namespace": ("v1", False),
-    "LimitRange": ("v1", True),
-    "ResourceQuota": ("v1", True),
-    "Topology": (KUEUE_API, False),
-    "AdmissionCheck": (KUEUE_API, False),
-}
+WHOLE = {"Namespace": ("v1", False), "LimitRange": ("v1", True), "ResourceQuota": ("v1", True)}
+WHOLE |= dict.fromkeys(("Topology", "AdmissionCheck"), (KUEUE_API, False))
 
 
 @dataclass(frozen=True)
@@ -160,11 +155,9 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
     pool, gpus = keys.get("pool", "l4"), keys.get("gpus", 1)
     # Requests too: after a restart, as in a copy, Kueue counts a container with limits alone as nothing by topology.
     amount = {NVIDIA_GPU: gpus} if gpus else {}
-    container = {
-        "name": "main",
-        "image": keys.get("image", "registry.example.com/train:1"),
-        "resources": {"limits": amount, "requests": {**amount, **keys.get("requests", {})}},
-    }
+    resources = {"limits": amount, "requests": {**amount, **keys.get("requests", {})}}
+    image = keys.get("image", "registry.example.com/train:1")
+    container = {"name": "main", "image": image, "resources": resources}
     pod = {
         "containers": [container],
         **({"nodeSelector": {GKE_NODEPOOL: pool}} if pool != "any" else {}),

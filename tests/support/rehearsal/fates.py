@@ -32,9 +32,7 @@ def conditions(workload: Object) -> dict[str, Object]:
 
 
 def holds(workload: Object, condition: str) -> bool:
-    """Whether a condition of the Workload is true."""
-    status: object = conditions(workload).get(condition, {}).get("status")
-    return status == "True"
+    return bool(conditions(workload).get(condition, {}).get("status") == "True")
 
 
 def flavor_of(workload: Object) -> str | None:

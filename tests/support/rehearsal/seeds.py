@@ -34,14 +34,8 @@ class SeededCase(Change):
         return old == new
 
 
-@cache
-def random_case(seed: int) -> SeededCase:
-    """The scenario and the change of a seed. The rules of the program allow both."""
-    return generate(seed)
-
-
 def generate(seed: int) -> SeededCase:
-    """The same, generated again."""
+    """The scenario and the change of a seed. The rules of the program allow both."""
     dice = random.Random(f"rehearsal {seed}")
     while True:
         scenario = _scenario(dice)
@@ -49,6 +43,9 @@ def generate(seed: int) -> SeededCase:
         case = SeededCase(f"seed-{seed}", scenario, changed, seed, text)
         if changed != scenario and not any(problems([(case.namespace, stage)]) for stage in (scenario, changed)):
             return case
+
+
+random_case = cache(generate)
 
 
 # ------------------------------------------------------------------------------------------------------------ scenarios

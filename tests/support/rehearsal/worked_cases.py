@@ -50,21 +50,12 @@ def _case(content: Object, number: int, entry: Object) -> Case:
     scenario = Scenario({**queues, "clusterQueues": entry["queues"]}, runs, entry.get("stopped", {}))
     changes = {key: change[key] for key in ("priorityClasses",) if key in change}
     changes |= {"clusterQueues": change["queues"]} if "queues" in change else {}
-    changed = replace(
-        scenario,
-        queues={**scenario.queues, **changes},
-        runs=(*runs, *(Run(**run) for run in change.get("submitted", ()))),
-    )
-    return Case(
-        name=entry["name"],
-        namespace=namespace,
-        source=content["documentation"] + entry["source"],
-        reasoning=entry["reasoning"],
-        scenario=scenario,
-        changed=changed,
-        before=Counter(_fates(entry["before"], namespace, changes_nothing=True)),
-        expected=Counter(_fates(entry["expected"], namespace)),
-    )
+    more = (Run(**run) for run in change.get("submitted", ()))
+    changed = replace(scenario, queues={**scenario.queues, **changes}, runs=(*runs, *more))
+    source = content["documentation"] + entry["source"]
+    before = Counter(_fates(entry["before"], namespace, changes_nothing=True))
+    expected = Counter(_fates(entry["expected"], namespace))
+    return Case(namespace, scenario, changed, entry["name"], source, entry["reasoning"], before, expected)
 
 
 def _fates(fates: Object, namespace: str, changes_nothing: bool = False) -> Iterator[Fate]:

@@ -71,11 +71,8 @@ class FirstComeFirstServed:
             if wanted <= self._free():
                 self._set(item, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="False")
                 continue
-            lower = [
-                other
-                for other in self._present.values()
-                if self._reserves(other) and other["spec"]["priority"] < item["spec"]["priority"]
-            ]
+            held = [other for other in self._present.values() if self._reserves(other)]
+            lower = [other for other in held if other["spec"]["priority"] < item["spec"]["priority"]]
             lower.sort(key=lambda other: (holds(other, "Evicted"), _reserved_at(other)), reverse=True)
             victims = [other for index, other in enumerate(lower) if self._free() + _pods(lower[:index]) < wanted]
             if self._free() + _pods(victims) >= wanted:
@@ -85,10 +82,8 @@ class FirstComeFirstServed:
                 return  # what they free is for this one
 
     def _set(self, item: Object, status: Object, **conditions: str) -> None:
-        entries = [
-            {"type": name, "status": value, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-            for name, value in conditions.items()
-        ]
+        then = "2026-01-01T00:00:00Z"
+        entries = [{"type": name, "status": it, "lastTransitionTime": then} for name, it in conditions.items()]
         changed = {**item, "status": {**status, "conditions": entries}}
         self._present[item["metadata"]["name"]] = changed
         self._changes.append(changed)

@@ -12,17 +12,9 @@ from gke_ai.forecast.snapshot.format import Snapshot, build
 from tests.support.snapshots import TAKEN
 
 Object = dict[str, Any]
-QUEUE = {
-    "metadata": {"name": "training"},
-    "spec": {
-        "resourceGroups": [
-            {
-                "coveredResources": [NVIDIA_GPU],
-                "flavors": [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}],
-            }
-        ]
-    },
-}
+_FLAVORS = [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}]
+_GROUPS = [{"coveredResources": [NVIDIA_GPU], "flavors": _FLAVORS}]
+QUEUE = {"metadata": {"name": "training"}, "spec": {"resourceGroups": _GROUPS}}
 
 
 def workload(

@@ -35,8 +35,10 @@ GATE_RESOURCE = "example.com/gate"
 JOB_LABEL = "kueue.x-k8s.io/job-uid"
 # Parts of names of cases of topology with a pass of the scheduler that runs disagree about. Kueue delays that of the
 # last, so the contender is alone in its cycle. Each still gets a node of its own.
-DISAGREED = ("second pass; slices", "second pass; podspec constraints", "gets QuotaReserved only")
-DISAGREED += ("second pass replacement must not",)
+DISAGREED = (
+    *("second pass; slices", "second pass; podspec constraints", "gets QuotaReserved only"),
+    "second pass replacement must not",
+)
 # Objects without a time of creation are the oldest in the tables.
 OLDEST = "2020-01-01T00:00:00Z"
 

@@ -10,10 +10,7 @@ from typing import Any
 Object = dict[str, Any]
 # Kueue's default is true: pkg/features/kube_features.go.
 ENABLED_BY_DEFAULT = (
-    "ElasticJobsViaWorkloadSlices",
-    "PartialAdmission",
-    "TASMultiLayerTopology",
-    "TASProfileMixed",
+    *("ElasticJobsViaWorkloadSlices", "PartialAdmission", "TASMultiLayerTopology", "TASProfileMixed"),
     "TASRecomputeAssignmentWithinSchedulingCycle",
 )
 # Of the gates that cases of topology turn off: pkg/features/kube_features.go.
