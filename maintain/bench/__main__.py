@@ -85,9 +85,10 @@ def previews(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
     resources = []
-    for state in (step["newState"] for step in steps if not step["newState"]["type"].startswith("pulumi:")):
-        inputs = state.get("inputs") if state.get("custom") else None
-        resources.append({"type": state["type"], "name": state["urn"].rpartition("::")[2], "inputs": inputs})
+    for state, urn in ((step["newState"], step["urn"]) for step in steps):
+        if not state["type"].startswith("pulumi:"):
+            inputs = state.get("inputs") if state.get("custom") else None
+            resources.append({"type": state["type"], "name": urn.rpartition("::")[2], "inputs": inputs})
     file = emulator.state / "resources.json"
     file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # creates the stack

@@ -148,7 +148,7 @@ def keys(page: Page) -> Iterator[str]:
                 first in with_sections
                 and span not in FOREIGN_PATHS
                 and not span.endswith(".py")
-                and not _resolves(span, list(_sections()))
+                and not _resolves(span, list(sections().values()))
                 and not _is_output(span)
             ):
                 yield span
@@ -174,12 +174,13 @@ def _resolves(path: str, owners: Sequence[type[Section]]) -> bool:
 
 
 @cache
-def _sections() -> dict[type[Section], None]:
-    found: dict[type[Section], None] = {}
+def sections() -> dict[str, type[Section]]:
+    """Every class that the configuration of a stack can have, by name."""
+    found: dict[str, type[Section]] = {}
 
     def visit(section: type[Section]) -> None:
-        if section not in found:
-            found[section] = None
+        if section.__name__ not in found:
+            found[section.__name__] = section
             for field in section.model_fields.values():
                 for inner in section_types(field.annotation):
                     visit(inner)
@@ -189,7 +190,7 @@ def _sections() -> dict[type[Section], None]:
 
 
 def _fields() -> list[tuple[str, Any]]:
-    return [(str(field.alias), field) for section in _sections() for field in section.model_fields.values()]
+    return [(str(field.alias), field) for section in sections().values() for field in section.model_fields.values()]
 
 
 def _accepts(field: Any, value: object) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 from emulator.machine.processes import free_ports
 from maintain.real_vllm import environment, model
-from maintain.real_vllm.observing import Process, observed, running
+from maintain.real_vllm.asking import Process
+from maintain.real_vllm.observing import observed, running
 from maintain.real_vllm.recording import FILE, HEAD, command, dumped
 from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
 

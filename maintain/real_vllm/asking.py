@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import signal
@@ -11,6 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPConnection as Connection
+from http.client import HTTPResponse as Answer
 from typing import Any
 
 from gke_ai.catalog.engines import vllm
@@ -18,7 +19,7 @@ from gke_ai.catalog.engines.engine import ENGINES
 from maintain.real_vllm.served import KEY, MAX_MODEL_LEN, MAX_REQUESTS, Served
 
 Object = dict[str, Any]
-Connection, Answer, Process = http.client.HTTPConnection, http.client.HTTPResponse, subprocess.Popen[bytes]
+Process = subprocess.Popen[bytes]
 ANSWER_SECONDS = 600
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENS = 8
@@ -110,7 +111,7 @@ def send(server: Served, question: Question) -> Answer:
 
 def connected(server: Served, question: Question) -> tuple[Connection, Answer]:
     """Sends a request on a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_SECONDS)
+    connection = Connection("127.0.0.1", server.port, timeout=ANSWER_SECONDS)
     headers = {"Authorization": question.key} if question.key else {}
     body = question.body
     if isinstance(body, dict):
