@@ -53,12 +53,7 @@ def test_schema_refuses_mistakes_in_form_and_accepts_what_is_read(validator: Val
         assert validator.is_valid({"config": config}) == in_form[mistake.id], mistake.id
 
 
-WRONG: dict[str, Any] = {
-    "clutser": {"name": "llm"},
-    "hfToken": "plain text",
-    "policies": "sometimes",
-    "enableApis": "yes please",
-}
+WRONG: dict[str, Any] = {"clutser": {"name": "llm"}, "hfToken": "plain", "policies": "sometimes", "enableApis": "yes"}
 
 
 @pytest.mark.parametrize("key", WRONG)

@@ -26,9 +26,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @of_the_site
 def test_each_page_is_on_the_site_and_each_of_docs_in_the_navigation(built: Path) -> None:
     home = (built / "index.html").read_text()
-    assert [
-        page for page in tracked("docs/**/*.md") if f'href="{page.relative_to(ROOT).with_suffix(".html")}"' not in home
-    ] == []
+    addresses = [page.relative_to(ROOT).with_suffix(".html") for page in tracked("docs/**/*.md")]
+    assert [address for address in addresses if f'href="{address}"' not in home] == []
     for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README"):
         assert (built / f"{name}.html").exists()
     assert 'href="Pulumi.dev.yaml.html"' in home, "a linked file is shown as a page"
