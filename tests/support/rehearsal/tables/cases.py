@@ -12,9 +12,10 @@ from functools import cache
 from typing import Any
 
 from gke_ai.catalog.fabric.topology import is_supported
-from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.snapshot.format import shift
 from tests.support.rehearsal.fates import conditions
+from tests.support.rehearsal.scenario import make
 from tests.support.rehearsal.tables import topology
 from tests.support.rehearsal.tables.configuration import Configuration, configuration
 from tests.support.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
@@ -82,7 +83,7 @@ class TableCase:
     @property
     def gate(self) -> Object:
         """The flavor that activates the queues."""
-        return _object("ResourceFlavor", f"{self.id}-{GATE}", spec={})
+        return make("ResourceFlavor", f"{self.id}-{GATE}", spec={})
 
 
 @cache
@@ -110,11 +111,6 @@ def namespaces() -> Iterator[Object]:
     for name in ("default", *DEPARTMENTS):
         labels = {"dep": DEPARTMENTS[name]} if name in DEPARTMENTS else {}
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"table-{name}", "labels": labels}}
-
-
-def _object(kind: str, name: str, namespace: str = "", **content: Any) -> Object:
-    place = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
 def _plain(name: str) -> str:
@@ -223,19 +219,19 @@ class _Reader:
 
     def _queues(self) -> Iterator[Object]:
         for item in self._case.get("topologies") or ():
-            yield _object("Topology", self._named(item["metadata"]["name"]), spec=item["spec"])
+            yield make("Topology", self._named(item["metadata"]["name"]), spec=item["spec"])
         stated = self._case.get("flavors") or self._case.get("resourceFlavors")
         for flavor in stated or self._shared.get("flavors") or self._shared["resourceFlavors"]:
             spec = {**flavor.get("spec", {})}
             if spec.get("topologyName"):
                 spec["topologyName"] = self._named(spec["topologyName"])
                 spec["nodeLabels"] = {**(spec.get("nodeLabels") or {}), topology.CASE_LABEL: self._id}
-            yield _object("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=spec)
+            yield make("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=spec)
         for cohort in self._case.get("cohorts") or ():
             spec = {**cohort["spec"], "resourceGroups": self._groups(cohort["spec"])}
             if spec.get("parentName"):
                 spec["parentName"] = self._named(spec["parentName"])
-            yield _object("Cohort", self._named(cohort["metadata"]["name"]), spec=spec)
+            yield make("Cohort", self._named(cohort["metadata"]["name"]), spec=spec)
         for queue in self._cluster_queues:
             gate = {"name": f"{self._id}-{GATE}", "resources": [{"name": GATE_RESOURCE, "nominalQuota": "0"}]}
             groups = self._groups(queue["spec"], bool(queue["spec"].get("cohortName")))
@@ -243,17 +239,17 @@ class _Reader:
             spec = {**queue["spec"], "resourceGroups": groups}
             if spec.get("cohortName"):
                 spec["cohortName"] = self._named(spec["cohortName"])
-            yield _object("ClusterQueue", self._named(queue["metadata"]["name"]), spec=spec)
+            yield make("ClusterQueue", self._named(queue["metadata"]["name"]), spec=spec)
         kept = {queue["metadata"]["name"] for queue in self._cluster_queues}
         for queue in self._local_queues:
             if queue["spec"]["clusterQueue"] not in kept:
                 continue
             spec = {**queue["spec"], "clusterQueue": self._named(queue["spec"]["clusterQueue"])}
             name, namespace = queue["metadata"]["name"], queue["metadata"]["namespace"]
-            yield _object("LocalQueue", self._named(name), f"table-{namespace}", spec=spec)
+            yield make("LocalQueue", self._named(name), f"table-{namespace}", spec=spec)
         for namespace, queue_name in sorted(self._entrances()):
             spec = {"clusterQueue": self._named(queue_name)}
-            yield _object("LocalQueue", self._entrance(queue_name), namespace, spec=spec)
+            yield make("LocalQueue", self._entrance(queue_name), namespace, spec=spec)
 
     def _groups(self, spec: Object, in_cohort: bool = True) -> list[Object]:
         """Resource groups as the API accepts them.
@@ -317,7 +313,7 @@ class _Reader:
         metadata, spec = workload["metadata"], topology.in_cluster(workload["spec"], self._named)
         queue = spec.get("queueName")
         spec["queueName"] = self._named(queue) if queue else self._entrance(self._queue_of(workload))
-        made = _object("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
+        made = make("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
         labels = {key: value for key, value in metadata.get("labels", {}).items() if key != JOB_LABEL}
         made["metadata"] |= {
             "labels": labels,
