@@ -19,12 +19,17 @@ from tests.support.rehearsal.scenario import make
 from tests.support.rehearsal.tables import topology
 from tests.support.rehearsal.tables.configuration import Configuration, configuration
 from tests.support.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
-from tests.support.rehearsal.tables.source import TESTS, Table, tables
+from tests.support.rehearsal.tables.source import Table, tables
 
 Object = dict[str, Any]
 # Those of earlier releases are not compared: the program uses no topology with them.
 TOPOLOGY = ("TestScheduleForTAS", "TestScheduleForTASPreemption", "TestScheduleForTASCohorts", topology.PLACEMENT)
-# Why a table is not compared. Cases of all others have a state that a cluster can have, and a cycle that it can run.
+# The tables whose cases have a state that a cluster can have, and a cycle that it can run.
+COMPARED = (
+    *("TestPreemption", "TestHierarchicalPreemptions", "TestFairPreemptions", "TestSchedule"),
+    *("TestScheduleForFairSharing", "TestScheduleConcurrentAdmission", *TOPOLOGY),
+)
+# Why the cases of any other table are not compared.
 NOT_COMPARED = {"TestScheduleForAFS": "usage that only Kueue's memory has"}
 # The label `dep` of the namespaces in runScheduleTestCases: pkg/scheduler/scheduler_test.go in Kueue's module.
 DEPARTMENTS = {"eng-alpha": "eng", "eng-beta": "eng", "eng-gamma": "eng", "sales": "sales", "lend": "lend"}
@@ -89,7 +94,7 @@ class TableCase:
 @cache
 def cases(release: str = KUEUE_VERSION) -> tuple[TableCase, ...]:
     """The cases of the compared tables of a release."""
-    compared = {*TESTS} - NOT_COMPARED.keys() - {*(() if is_supported(release) else TOPOLOGY)}
+    compared = {*COMPARED} - {*(() if is_supported(release) else TOPOLOGY)}
     chosen = sorted((table for table in tables(release) if table["test"] in compared), key=lambda it: str(it["test"]))
     numbered = enumerate((table, name) for table in chosen for name in sorted(table["cases"]))
     return tuple(_Reader(f"t{number:03}", table, name).case() for number, (table, name) in numbered)
