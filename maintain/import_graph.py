@@ -107,8 +107,7 @@ def mermaid(graph: Graph) -> str:
     """The rooms as a graph in Mermaid: each arrow leads to a room that is imported, if none between them is."""
     lines = ["graph TD"]
     for name, direct in sorted(graph.items()):
-        indirect = {other for middle in direct for other in reached(middle, graph)}
-        if others := sorted(direct - indirect):
+        if others := sorted(direct - {other for middle in direct for other in reached(middle, graph)}):
             lines.append(f"    {name} --> {' & '.join(others)}")
     return "\n".join(lines)
 

@@ -159,7 +159,6 @@ def pack(content: Path, file: Path) -> None:
 
 
 def output(*command: str, cwd: Path = ROOT) -> str:
-    """Runs a command and returns its output."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     if done.returncode:
         raise Stop(f"{' '.join(command[:4])} … failed: {done.stderr.strip()[-800:]}")

@@ -42,7 +42,6 @@ def main() -> None:
 
 
 def version(root: Path) -> str:
-    """The version of a checkout."""
     match = re.search(r'^PROJECT_VERSION = "(.+)"$', (package(root) / "catalog" / "versions.py").read_text(), re.M)
     return match[1] if match else NAMELESS
 

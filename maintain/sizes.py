@@ -26,7 +26,6 @@ def lines_of_code(file: Path) -> int:
 
 
 def files_of(*places: str) -> list[Path]:
-    """Returns the Python files in these files and folders, without tests."""
     files = [
         file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]

@@ -23,7 +23,6 @@ _began: list[float] = []
 
 
 def pytest_sessionstart() -> None:
-    """Remembers when the run began."""
     _began[:] = [time.monotonic(), cpu_seconds()]
 
 

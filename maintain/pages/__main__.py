@@ -9,6 +9,7 @@ from gke_ai.forecast.render.markdown import rehearsal_page
 from gke_ai.forecast.result.forecast import read
 from gke_ai.settings.schema import schema
 from maintain.pages import (
+    FOLDER,
     command_page,
     components_page,
     costs_page,
@@ -19,9 +20,7 @@ from maintain.pages import (
     write,
 )
 from maintain.pages.pictures import RECORDINGS
-from tests.support.repository import ROOT
 
-FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
     "command.md": command_page.page,
     "components.md": components_page.page,

@@ -109,8 +109,7 @@ def copy(folder: Path, root: Path = ROOT) -> None:
     """Writes the copy of the pages, and of what they link to."""
     shutil.rmtree(folder, ignore_errors=True)
     texts = {page: copied(page, root) for page in pages(root)}
-    files = {file for page in texts for file in linked(page, root) if (root / file).exists()}
-    for file in files - texts.keys():
+    for file in {file for page in texts for file in linked(page, root) if (root / file).exists()} - texts.keys():
         if file.suffix in PICTURES:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / file, folder / file)

@@ -28,7 +28,6 @@ VARIABLES = {
 
 
 def versions() -> dict[str, str]:
-    """The locked versions by package."""
     return dict(re.findall(r"^([\w.-]+)==(\S+)", LOCK.read_text(), re.M))
 
 

@@ -15,6 +15,7 @@ from maintain.real_vllm.asking import (
     ANSWER_SECONDS,
     QUESTIONS,
     STREAMS,
+    Process,
     described,
     drained,
     eventually,
@@ -29,7 +30,6 @@ from maintain.real_vllm.asking import (
 from maintain.real_vllm.served import KEY, WITH_FLAG, WITHOUT_FLAG, Served
 
 Object = dict[str, Any]
-Process = subprocess.Popen[bytes]
 
 
 @contextmanager

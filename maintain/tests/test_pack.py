@@ -23,7 +23,6 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """A tool that is small."""
     subprocess.run(["actionlint", "-version"], check=True, capture_output=True)  # the shim builds it
     return Path(subprocess.run(["which", "actionlint"], check=True, capture_output=True, text=True).stdout.strip())
 

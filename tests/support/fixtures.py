@@ -51,7 +51,6 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder: what they need, and when they run."""
     for item in items:
         for name in MARKS.get(item.path.parent.name, ()):
             item.add_marker(name)
@@ -126,7 +125,6 @@ def errors_of_asyncio() -> Iterator[None]:
 
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
-    """An emulator for one test."""
     with fresh() as started:
         yield started
 

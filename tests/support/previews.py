@@ -9,7 +9,6 @@ CHANGE = ROOT / "tests" / "data" / "recorded_reports" / "change.json"
 
 
 def change() -> Preview:
-    """The recorded preview."""
     return recorded(CHANGE.read_text())
 
 

@@ -30,5 +30,4 @@ def unpack(spec: Mapping[str, Any], config_map: Mapping[str, Any], target: Path)
 
 
 def names(folder: Path) -> list[str]:
-    """Everything below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

@@ -28,14 +28,11 @@ class Fate(NamedTuple):
 
 
 def conditions(workload: Object) -> dict[str, Object]:
-    """The conditions of a Workload by type."""
     return {condition["type"]: condition for condition in workload.get("status", {}).get("conditions", [])}
 
 
 def holds(workload: Object, condition: str) -> bool:
-    """Whether a condition of the Workload is true."""
-    status: object = conditions(workload).get(condition, {}).get("status")
-    return status == "True"
+    return bool(conditions(workload).get(condition, {}).get("status") == "True")
 
 
 def flavor_of(workload: Object) -> str | None:

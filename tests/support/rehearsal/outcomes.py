@@ -10,8 +10,6 @@ from gke_ai.forecast.result.forecast import Forecast
 
 
 class PoolFact(NamedTuple):
-    """What happens to the nodes of a pool."""
-
     pool: str
     capacity: str
     machine: str

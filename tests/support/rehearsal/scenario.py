@@ -62,13 +62,11 @@ class Change:
 
 
 def path_of(obj: Object) -> str:
-    """The path of the object in the API."""
     metadata = obj["metadata"]
     return f"{kinds()[obj['kind']].path(metadata.get('namespace', ''))}/{metadata['name']}"
 
 
 def make(kind: str, name: str, namespace: str | None = None, **content: Any) -> Object:
-    """An object of the API."""
     place = {"namespace": namespace} if namespace else {}
     return {"apiVersion": kinds()[kind].api, "kind": kind, "metadata": {"name": name, **place}, **content}
 

@@ -34,14 +34,8 @@ class SeededCase(Change):
         return old == new
 
 
-@cache
-def random_case(seed: int) -> SeededCase:
-    """The scenario and the change of a seed. The rules of the program allow both."""
-    return generate(seed)
-
-
 def generate(seed: int) -> SeededCase:
-    """The same, generated again."""
+    """The scenario and the change of a seed. The rules of the program allow both."""
     dice = random.Random(f"rehearsal {seed}")
     while True:
         scenario = _scenario(dice)
@@ -49,6 +43,9 @@ def generate(seed: int) -> SeededCase:
         case = SeededCase(f"seed-{seed}", scenario, changed, seed, text)
         if changed != scenario and not any(problems([(case.namespace, stage)]) for stage in (scenario, changed)):
             return case
+
+
+random_case = cache(generate)
 
 
 # ------------------------------------------------------------------------------------------------------------ scenarios
@@ -133,7 +130,6 @@ def _with_flavor(scenario: Scenario, queue: int, flavor: int, **keys: Any) -> Sc
 
 
 def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
-    """The position of a queue, and of one of its flavors."""
     queues = scenario.queues["clusterQueues"]
     queue = dice.randrange(len(queues))
     return queue, dice.randrange(len(queues[queue]["flavors"]))
@@ -192,7 +188,6 @@ def _swap_flavors(dice: random.Random, scenario: Scenario) -> tuple[Scenario, st
 
 
 def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
-    """A queue leaves its cohort, or joins it."""
     queue, _ = _pick(dice, scenario)
     own = scenario.queues["clusterQueues"][queue]
     flavors = [{key: flavor[key] for key in ("flavor", "quota")} for flavor in own["flavors"]]

@@ -58,7 +58,6 @@ def in_the_end(forecast: Forecast) -> tuple[Counter[Fact], Counter[tuple[str, st
 
 
 def fate_text(fate: Fate) -> str:
-    """A fate in words."""
     by = f" by {fate.preemptor}" if fate.preemptor else ""
     return f"{fate.workload} {fate.outcome}{by}{f' in {fate.flavor}' if fate.flavor else ''}"
 

@@ -81,7 +81,6 @@ KINDS = (
 
 
 def submitted(pair: int, kinds: Sequence[Kind]) -> Iterator[Submission]:
-    """Yields the runs of some days, one after the other."""
     chance = random.Random(pair)
     for number, kind in enumerate(kinds):
         yield from kind.submissions(chance, number * DAY, pair)

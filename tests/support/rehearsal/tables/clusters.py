@@ -134,12 +134,10 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
 
 
 def everything(cluster: QueueCluster) -> Iterator[Object]:
-    """All objects of cases in a cluster."""
     for plural in KINDS:
         answer = cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")
         for item in answer["items"]:
-            kind = answer["kind"].removesuffix("List")
-            yield {**item, "apiVersion": KUEUE_API, "kind": kind}
+            yield {**item, "apiVersion": KUEUE_API, "kind": answer["kind"].removesuffix("List")}
 
 
 def nodes_of_cases(cluster: QueueCluster) -> Iterator[Object]:

@@ -38,7 +38,6 @@ class Decision(NamedTuple):
 
 
 def is_preempted(workload: Object) -> bool:
-    """Whether Kueue has preempted the workload."""
     return holds(workload, "Preempted")
 
 

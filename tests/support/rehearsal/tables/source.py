@@ -26,17 +26,9 @@ MODULE = "sigs.k8s.io/kueue"
 PACKAGES = ("pkg/scheduler", "pkg/scheduler/preemption", "pkg/cache/scheduler")
 # Each test that holds a table of decisions of Kueue's scheduler.
 TESTS = (
-    "TestPreemption",
-    "TestHierarchicalPreemptions",
-    "TestFairPreemptions",
-    "TestSchedule",
-    "TestScheduleForFairSharing",
-    "TestScheduleForAFS",
-    "TestScheduleConcurrentAdmission",
-    "TestScheduleForTAS",
-    "TestScheduleForTASPreemption",
-    "TestScheduleForTASCohorts",
-    "TestFindTopologyAssignments",
+    *("TestPreemption", "TestHierarchicalPreemptions", "TestFairPreemptions", "TestSchedule"),
+    *("TestScheduleForFairSharing", "TestScheduleForAFS", "TestScheduleConcurrentAdmission", "TestScheduleForTAS"),
+    *("TestScheduleForTASPreemption", "TestScheduleForTASCohorts", "TestFindTopologyAssignments"),
 )
 _HERE = Path(__file__).parent
 _PROGRAMS = (_HERE / "instrument.go", _HERE / "printer.go")
