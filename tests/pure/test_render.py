@@ -38,12 +38,9 @@ def test_a_rerun_removes_what_it_wrote_before_and_no_other_file(tmp_path: Path) 
     assert write(tmp_path, "dev", {QUEUE: "a: 2\n"}) == Outcome((QUEUE,), (JOB,), 0)
     assert texts(tmp_path) == {QUEUE: f"{heading(QUEUE, 'dev')}\na: 2\n", **others}
     assert write(tmp_path, "dev", {QUEUE: "a: 2\n"}) == Outcome((), (), 1)
-
-
-def test_a_folder_that_becomes_empty_is_removed(tmp_path: Path) -> None:
-    write(tmp_path, "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"})
-    write(tmp_path, "dev", {QUEUE: "a: 1\n"})
-    assert [folder.name for folder in tmp_path.iterdir()] == ["40-queues"]
+    write(tmp_path / "own", "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"})
+    write(tmp_path / "own", "dev", {QUEUE: "a: 1\n"})
+    assert [folder.name for folder in (tmp_path / "own").iterdir()] == ["40-queues"], "an empty folder is removed"
 
 
 def test_a_file_of_somebody_else_in_the_way_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -72,12 +69,39 @@ def test_flux_reads_the_folder_from_the_root_of_its_repository(tmp_path: Path) -
 
 # ------------------------------------------------------------------------------------------------------- the documents
 WORDS = [
-    *("y", "on", "No", "~", "null", "1e3", "012", "0x1f", "12:30"),
-    *("1_000", ".5", "2026-11-20", "=", "<<", "a: b", ""),
+    "y",
+    "on",
+    "No",
+    "~",
+    "null",
+    "1e3",
+    "012",
+    "0x1f",
+    "12:30",
+    "1_000",
+    ".5",
+    "2026-11-20",
+    "=",
+    "<<",
+    "a: b",
+    "",
 ]
 MARKS = [
-    *(" a", "a ", "# a", "a #b", "*a", "&a", "!a", "- a", "a\n"),
-    *("a\n\n", "\na", "  a\n b", "a \nb", "a\tb", "\u2028"),
+    " a",
+    "a ",
+    "# a",
+    "a #b",
+    "*a",
+    "&a",
+    "!a",
+    "- a",
+    "a\n",
+    "a\n\n",
+    "\na",
+    "  a\n b",
+    "a \nb",
+    "a\tb",
+    "\u2028",
 ]
 
 
@@ -104,9 +128,8 @@ def config_map(value: str, kind: str = "ConfigMap") -> Resource:
         "metadata": {"name": "a", "namespace": "llm"},
         "data": {"bucket": value},
     }
-    return Resource(
-        f"urn:pulumi:dev::gke-ai::kubernetes:core/v1:{kind}::llm/a", f"kubernetes:core/v1:{kind}", "", inputs
-    )
+    token = f"kubernetes:core/v1:{kind}"
+    return Resource(f"urn:pulumi:dev::gke-ai::{token}::llm/a", token, "", inputs)
 
 
 def test_a_value_that_only_an_update_knows_is_refused_with_its_place_and_what_to_run() -> None:
@@ -119,13 +142,10 @@ def test_a_value_that_only_an_update_knows_is_refused_with_its_place_and_what_to
     ]
 
 
-def test_a_secret_value_outside_a_secret_is_refused() -> None:
+def test_a_secret_value_outside_a_secret_and_a_chart_outside_an_oci_registry_are_refused() -> None:
     with pytest.raises(Stop, match=r"ConfigMap llm/a: data\.bucket\nEach of these values is secret"):
         in_cluster([config_map(SECRET)], "gke-ai up")
     assert in_cluster([config_map(SECRET, "Secret")], "gke-ai up").objects == ()
-
-
-def test_a_chart_outside_an_oci_registry_is_refused() -> None:
     release = Resource("urn:pulumi:dev::gke-ai::r::kueue", "kubernetes:helm.sh/v3:Release", "", {"chart": "./chart"})
     with pytest.raises(Stop, match=r"the chart \./chart is not in an OCI registry"):
         in_cluster([release], "gke-ai up")

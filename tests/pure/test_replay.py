@@ -46,7 +46,7 @@ def test_waiting_of_the_reference_approaches_erlangs_formula() -> None:
     assert sum(waits) / len(waits) == pytest.approx(mean_wait(3, 1 / 100, 250.0), rel=0.05)
 
 
-def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
+def test_an_evicted_run_goes_on_from_its_last_checkpoint_or_starts_again() -> None:
     low = run(0, 1000, priority="low", checkpoint=300)
     replay, _ = replayed([low, run(700, 50, priority="high")], 1, low=1, high=2)
     evicted, preemptor = replay.runs
@@ -54,15 +54,9 @@ def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
     # It had 600 of its 1000 seconds in a checkpoint, so 400 are left.
     assert evicted.spans == [(0, 700), (750, 1150)]
     assert (evicted.lost, evicted.evictions, evicted.ended) == (100, 1, True)
-
-
-def test_an_evicted_run_without_checkpoints_starts_again() -> None:
     replay, _ = replayed([run(0, 1000, priority="low"), run(700, 50, priority="high")], 1, low=1, high=2)
     assert replay.runs[0].spans == [(0, 700), (750, 1750)]
     assert replay.runs[0].lost == 700
-
-
-def test_a_second_eviction_keeps_the_checkpoints_before_the_first() -> None:
     trace = [run(0, 1000, priority="low", checkpoint=300), run(700, 50, priority="high"), run(800, 50, priority="high")]
     replay, _ = replayed(trace, 1, low=1, high=2)
     assert replay.runs[0].spans == [(0, 700), (750, 800), (850, 1250)]
@@ -92,24 +86,21 @@ def test_runs_at_the_same_moment_start_in_their_order_and_after_ends() -> None:
     assert created == sorted({*created})
 
 
-def test_the_day_of_a_queue_has_its_use_by_hour_and_its_waiting() -> None:
+def test_the_day_of_a_queue_has_its_use_by_hour_its_waiting_and_its_lost_work() -> None:
     first = Run(0, run(0, 5400, pods=2), "one", admitted=[(0, 5400)], spans=[(0, 5400)], ended=True)
     second_run = Run(1, run(0, 1800), "one", admitted=[(5400, 7200)], spans=[(5400, 7200)], ended=True)
     result = queue_day("one", 2, [first, second_run], 7200)
     assert result.use == [2.0, 1.5]
     assert result.used_hours == 3.5
     assert result.waited == {"p50": 0, "p90": 5400, "p99": 5400, "longest": 5400}
+    lost = Run(0, run(0, 7200, pods=2), "one", lost=3600, evictions=1, spans=[(0, 3600)])
+    (of_queue,) = day(configuration({"one": {"gpus": 2}}), [lost]).queues
+    assert (of_queue.lost_hours, of_queue.preemptions) == (2.0, 1)
 
 
 @pytest.mark.parametrize(("percent", "value"), [(50, 2), (75, 3), (90, 4), (99, 4)])
 def test_a_percentile_is_a_value_that_occurred(percent: float, value: float) -> None:
     assert percentile([1, 2, 3, 4], percent) == value
-
-
-def test_lost_work_counts_accelerators() -> None:
-    lost = Run(0, run(0, 7200, pods=2), "one", lost=3600, evictions=1, spans=[(0, 3600)])
-    result = day(configuration({"one": {"gpus": 2}}), [lost])
-    assert (result.queues[0].lost_hours, result.queues[0].preemptions) == (2.0, 1)
 
 
 def test_a_day_stops_with_both_counts_if_kueue_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +123,8 @@ def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
 def test_an_eviction_that_overtakes_the_admission_is_carried_out_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def item(*, evicted: bool) -> Object:
         states = {"QuotaReserved": True, "Admitted": True, "Evicted": evicted}
-        return {
-            "metadata": {"name": "run-000000"},
-            "status": {
-                "conditions": [{"type": kind, "status": str(state)} for kind, state in states.items()],
-                "admission": {},
-            },
-        }
+        conditions = [{"type": kind, "status": str(state)} for kind, state in states.items()]
+        return {"metadata": {"name": "run-000000"}, "status": {"conditions": conditions, "admission": {}}}
 
     replay = Replay(FirstComeFirstServed(1, "one"), configuration({"one": {"gpus": 1}}), (run(0, 100),))
     (clock,), (preempted,) = replay.clocks, replay.runs

@@ -12,7 +12,7 @@ import pytest
 
 from gke_ai.catalog.fabric.topology import LEVELS
 from gke_ai.forecast.simulate import generate as distributions
-from gke_ai.forecast.simulate import imports, trace
+from gke_ai.forecast.simulate import trace
 from gke_ai.forecast.simulate.generate import Source, generate
 from gke_ai.forecast.simulate.imports import import_philly, import_snapshot, import_table, window
 from gke_ai.forecast.simulate.trace import COLUMNS, Submission, read, written
@@ -29,18 +29,11 @@ def file(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_a_row_becomes_a_submission(tmp_path: Path) -> None:
-    (row,) = read(file(tmp_path, HEADER, ROW))
-    assert row == Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True, "required=block")
-
-
-def test_checkpoints_spot_and_topology_may_be_left_out(tmp_path: Path) -> None:
-    header, row = (text.rsplit(",", 3)[0] for text in (HEADER, ROW))
-    (submission,) = read(file(tmp_path, header, row))
-    assert (submission.checkpoint, submission.spot, submission.topology) == (0.0, False, "")
-
-
-def test_rows_are_read_in_order_of_time(tmp_path: Path) -> None:
+def test_rows_become_submissions_in_order_of_time(tmp_path: Path) -> None:
+    submission = Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True, "required=block")
+    assert read(file(tmp_path, HEADER, ROW)) == (submission,)
+    shorter = (text.rsplit(",", 3)[0] for text in (HEADER, ROW))
+    assert read(file(tmp_path, *shorter)) == (replace(submission, checkpoint=0.0, spot=False, topology=""),)
     assert [row.time for row in read(file(tmp_path, HEADER, ROW, ROW.replace("12.5", "3")))] == [3.0, 12.5]
 
 
@@ -119,11 +112,12 @@ def test_hostile_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 # ---------------------------------------------------------------------------------------------------------- generator
-def test_the_same_seed_gives_the_same_trace() -> None:
+def test_the_same_seed_gives_the_same_trace_whose_runs_are_no_larger_than_their_source_allows() -> None:
     sources = [Source("team/gpus"), Source("team/tpus")]
     first, again, other = (generate(sources, 100, seed) for seed in (1, 1, 2))
     assert first == again
     assert first != other
+    assert {row.pods for row in generate([Source("team/a", most_pods=2)], 200, seed=1)} == {1, 2}
 
 
 def test_a_generated_trace_has_the_stated_distributions() -> None:
@@ -139,10 +133,6 @@ def test_a_generated_trace_has_the_stated_distributions() -> None:
     assert by_hour[0] / by_hour[1] == pytest.approx(distributions.NIGHT, abs=0.06)
     assert sum(row.checkpoint > 0 for row in rows) / len(rows) == pytest.approx(distributions.CHECKPOINTED, abs=0.02)
     assert sum(row.spot for row in rows) / len(rows) == pytest.approx(distributions.SPOT, abs=0.02)
-
-
-def test_a_run_is_no_larger_than_its_source_allows() -> None:
-    assert {row.pods for row in generate([Source("team/a", most_pods=2)], 200, seed=1)} == {1, 2}
 
 
 # ---------------------------------------------------------------------------------- public formats, rows of our own
@@ -166,52 +156,37 @@ HELIOS = (
 )
 
 
-def test_a_task_of_alibaba_is_one_pod_with_whole_gpus(tmp_path: Path) -> None:
-    shared, whole = import_table(file(tmp_path, *ALIBABA), "alibaba", QUEUES)
-    assert shared == Submission(0, "team/servers", "", 1, 1, 0.5, 1.0, 600)
-    assert whole == Submission(100, "team/gpus", "", 1, 2, 8.0, 32.0, 3600)
-
-
-def test_a_job_of_acme_has_a_pod_on_each_node(tmp_path: Path) -> None:
-    (job,) = import_table(file(tmp_path, *ACME), "acme", QUEUES)
-    assert job == Submission(0, "team/gpus", "", 2, 8, 32.0, 128.0, 3600)
-
-
-def test_a_job_of_helios_that_used_no_time_is_left_out(tmp_path: Path) -> None:
-    (job,) = import_table(file(tmp_path, *HELIOS), "helios", {"vcX": "team/vc"})
-    assert job == Submission(0, "team/vc", "", 1, 8, 32.0, 128.0, 249)
-
-
-def test_a_job_of_philly_has_the_servers_of_its_last_attempt_and_the_time_of_all() -> None:
-    (job,) = import_philly((Path(__file__).parent.parent / "data" / "philly.json"), QUEUES)
-    assert job == Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
+def test_public_formats_become_submissions(tmp_path: Path) -> None:
+    # A task of Alibaba is one pod with whole GPUs. A job of Acme has a pod on each node.
+    assert import_table(file(tmp_path, *ALIBABA), "alibaba", QUEUES) == (
+        Submission(0, "team/servers", "", 1, 1, 0.5, 1.0, 600),
+        Submission(100, "team/gpus", "", 1, 2, 8.0, 32.0, 3600),
+    )
+    job = Submission(0, "team/gpus", "", 2, 8, 32.0, 128.0, 3600)
+    assert import_table(file(tmp_path, *ACME), "acme", QUEUES) == (job,)
+    # A job of Helios that used no time is left out. One of Philly has the time of all attempts.
+    job = Submission(0, "team/vc", "", 1, 8, 32.0, 128.0, 249)
+    assert import_table(file(tmp_path, *HELIOS), "helios", {"vcX": "team/vc"}) == (job,)
+    job = Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
+    assert import_philly((Path(__file__).parent.parent / "data" / "philly.json"), QUEUES) == (job,)
+    assert imports.FORMATS == ("alibaba", "acme", "helios", "philly", "snapshot")
 
 
 def test_finished_and_running_workloads_of_a_snapshot_are_runs(tmp_path: Path) -> None:
-    def workload(name: str, admitted: str, finished: str = "") -> dict[str, Any]:
-        kinds = {"Admitted": admitted} | ({"Finished": finished} if finished else {})
+    def workload(name: str, **conditions: str) -> dict[str, Any]:
         requests = {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "1"}
-        asked = {} if finished else {"topologyRequest": {"required": LEVELS["block"]}}
+        asked = {} if "Finished" in conditions else {"topologyRequest": {"required": LEVELS["block"]}}
         pod = {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+        pod_sets = [{"name": "main", "count": 2, "template": pod, **asked}]
+        times = {kind: f"2026-11-01T00:{minute}:00Z" for kind, minute in conditions.items()}
+        true = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind, at in times.items()]
         return {
             "metadata": {"name": name, "namespace": "team", "creationTimestamp": "2026-11-01T00:00:00Z"},
-            "spec": {
-                "queueName": "gpus",
-                "priorityClassRef": {"name": "low"},
-                "podSets": [{"name": "main", "count": 2, "template": pod, **asked}],
-            },
-            "status": {
-                "conditions": [
-                    {"type": kind, "status": "True", "lastTransitionTime": at} for kind, at in kinds.items() if at
-                ]
-            },
+            "spec": {"queueName": "gpus", "priorityClassRef": {"name": "low"}, "podSets": pod_sets},
+            "status": {"conditions": true},
         }
 
-    workloads = [
-        workload("done", "2026-11-01T00:01:00Z", "2026-11-01T00:11:00Z"),
-        workload("runs", "2026-11-01T00:30:00Z"),
-        workload("waits", ""),
-    ]
+    workloads = [workload("done", Admitted="01", Finished="11"), workload("runs", Admitted="30"), workload("waits")]
     snapshot = Snapshot(takenAt=datetime(2026, 11, 1, 1, tzinfo=UTC), stack="prod", objects={"Workload": workloads})
     runs = import_snapshot(tmp_path / "snapshot.json", snapshot)
     done = Submission(0, "team/gpus", "low", 2, 1, 0.5, 2.0, 600)
@@ -253,7 +228,3 @@ def test_random_bytes_give_a_message_and_no_traceback(tmp_path: Path) -> None:
         line = "".join(chance.choice('0123456789,."-\n team/gpus') for _ in range(chance.randrange(80)))
         with pytest.raises(Stop):
             read(file(tmp_path, HEADER, line, "x"))
-
-
-def test_formats_are_those_of_the_command() -> None:
-    assert imports.FORMATS == ("alibaba", "acme", "helios", "philly", "snapshot")
