@@ -69,39 +69,12 @@ def test_flux_reads_the_folder_from_the_root_of_its_repository(tmp_path: Path) -
 
 # ------------------------------------------------------------------------------------------------------- the documents
 WORDS = [
-    "y",
-    "on",
-    "No",
-    "~",
-    "null",
-    "1e3",
-    "012",
-    "0x1f",
-    "12:30",
-    "1_000",
-    ".5",
-    "2026-11-20",
-    "=",
-    "<<",
-    "a: b",
-    "",
+    *("y", "on", "No", "~", "null", "1e3", "012", "0x1f", "12:30"),
+    *("1_000", ".5", "2026-11-20", "=", "<<", "a: b", ""),
 ]
 MARKS = [
-    " a",
-    "a ",
-    "# a",
-    "a #b",
-    "*a",
-    "&a",
-    "!a",
-    "- a",
-    "a\n",
-    "a\n\n",
-    "\na",
-    "  a\n b",
-    "a \nb",
-    "a\tb",
-    "\u2028",
+    *(" a", "a ", "# a", "a #b", "*a", "&a", "!a", "- a", "a\n"),
+    *("a\n\n", "\na", "  a\n b", "a \nb", "a\tb", "\u2028"),
 ]
 
 
@@ -122,13 +95,8 @@ def test_the_order_of_keys_does_not_depend_on_the_preview() -> None:
 # ------------------------------------------------------------------------------------------------------------- refused
 def config_map(value: str, kind: str = "ConfigMap") -> Resource:
     """An object with a value."""
-    inputs = {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {"name": "a", "namespace": "llm"},
-        "data": {"bucket": value},
-    }
-    token = f"kubernetes:core/v1:{kind}"
+    token, metadata = f"kubernetes:core/v1:{kind}", {"name": "a", "namespace": "llm"}
+    inputs = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"bucket": value}}
     return Resource(f"urn:pulumi:dev::gke-ai::{token}::llm/a", token, "", inputs)
 
 

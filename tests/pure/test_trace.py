@@ -12,7 +12,7 @@ import pytest
 
 from gke_ai.catalog.fabric.topology import LEVELS
 from gke_ai.forecast.simulate import generate as distributions
-from gke_ai.forecast.simulate import trace
+from gke_ai.forecast.simulate import imports, trace
 from gke_ai.forecast.simulate.generate import Source, generate
 from gke_ai.forecast.simulate.imports import import_philly, import_snapshot, import_table, window
 from gke_ai.forecast.simulate.trace import COLUMNS, Submission, read, written
