@@ -183,7 +183,7 @@ class TestFigures:
 
 
 WAITS = (60, 61, 59), (600, 610, 590)
-MINUTE, ZERO, NONE = WAITS[0], (0,) * 3, (None,) * 3
+MINUTE, ZERO, FIVE, NONE = WAITS[0], (0, 0, 0), (5, 5, 5), (None, None, None)
 
 
 def rows(found: Simulation, title: str) -> Sequence[Sequence[str]]:
@@ -214,10 +214,7 @@ class TestWords:
     @pytest.mark.parametrize(
         ("of", "said"),
         [
-            (
-                figure("never_started", (0, 0, 0), (1, 2, 1)),
-                "on average, 1.3 instead of 0 runs of training never start",
-            ),
+            (figure("never_started", ZERO, (1, 2, 1)), "on average, 1.3 instead of 0 runs of training never start"),
             (figure("failed", (0, 0, 0), (3, 3, 3)), "3 instead of 0 runs of training are given up"),
             (figure("wait_p50", *WAITS), "half of the runs of training start within 10.0 min instead of 1.0 min"),
             (Figure(POOL, "l4", "nodes", ((3, 3, 3), (6, 6, 6))), "l4 has 6 instead of 3 nodes on average"),
@@ -236,8 +233,9 @@ class TestWords:
             ([figure("wait_p90", NONE, MINUTE)], f"no run of training starts with {A}"),
             (
                 [
-                    *(figure(key, NONE, MINUTE) for key in ("wait_p50", "wait_p90")),
-                    figure("never_started", (5,) * 3, ZERO),
+                    figure("wait_p50", NONE, MINUTE),
+                    figure("wait_p90", NONE, MINUTE),
+                    figure("never_started", FIVE, ZERO),
                 ],
                 f"0 instead of 5 runs of training never start and no run of training starts with {A}",
             ),
