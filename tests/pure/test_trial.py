@@ -79,9 +79,8 @@ def test_a_budget_without_room_for_one_of_each_step_is_refused(hourly: str, budg
 
 def test_costs_are_rounded_up() -> None:
     limits = Limit(Decimal("1.20"), "EUR", Decimal(20), 3600, 60)
-    assert [limits.cost(seconds) for seconds in (0, 1, 3600, 3601)] == [
-        Decimal(text) for text in ("0", "0.01", "1.20", "1.21")
-    ]
+    costs = [limits.cost(seconds) for seconds in (0, 1, 3600, 3601)]
+    assert costs == [Decimal(text) for text in ("0", "0.01", "1.20", "1.21")]
 
 
 def pool(machine: str, count: int) -> Resource:
@@ -99,10 +98,9 @@ def table(**per_hour: int) -> prices.Prices:
 def test_machines_with_and_without_accelerators_count_at_their_maximum() -> None:
     stack = {item.urn: item for item in (pool("g2-standard-24", 2), pool("e2-standard-8", 3))}
     assert hourly_cost(stack, table(g2_standard_24=5, e2_standard_8=1)) == 13
-    with pytest.raises(Stop, match="no price of e2-standard-8/onDemand"):
-        hourly_cost(stack, table(g2_standard_24=5))
-    with pytest.raises(Stop, match="no price of g2-standard-24/onDemand"):
-        hourly_cost(stack, table(e2_standard_8=1))
+    for missing, known in (("e2-standard-8", "g2_standard_24"), ("g2-standard-24", "e2_standard_8")):
+        with pytest.raises(Stop, match=f"no price of {missing}/onDemand"):
+            hourly_cost(stack, table(**{known: 5}))
 
 
 def test_the_slices_of_multislice_training_count_together() -> None:
@@ -117,14 +115,10 @@ def test_the_slices_of_multislice_training_count_together() -> None:
     assert hourly_cost(stack, found) == 12, "three slices of two machines each"
 
 
-def test_google_cloud_gets_more_time_for_each_step_than_the_emulator() -> None:
+def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_people() -> None:
     pairs = zip(fields(ON_GOOGLE_CLOUD), fields(ON_EMULATOR), strict=True)
     assert all(getattr(ON_GOOGLE_CLOUD, a.name) > getattr(ON_EMULATOR, b.name) > 0 for a, b in pairs)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(50.4, "50 s"), (250, "4 min 10 s"), (3900, "1 h 05 min")])
-def test_a_time_is_written_for_people(seconds: float, text: str) -> None:
-    assert shown(seconds) == text
+    assert [shown(seconds) for seconds in (50.4, 250, 3900)] == ["50 s", "4 min 10 s", "1 h 05 min"]
 
 
 # ------------------------------------------------------------------------------------------------------------- the file
@@ -158,16 +152,13 @@ def test_the_file_has_versions_times_results_and_costs() -> None:
         assert line in text.splitlines()
 
 
-def test_the_file_says_what_went_wrong() -> None:
+def test_the_file_says_what_went_wrong_and_the_project_only_if_the_user_says_so() -> None:
     steps = (Step("up", OUT_OF_BUDGET, 60, ("ZONE_RESOURCE_POOL_EXHAUSTED",)), Step("down", FAILED, 50))
     found = outcome(steps=steps, claims=(), durations=(), servers=(), deleted=False)
-    assert found.result == OUT_OF_BUDGET
-    assert "- Result: out of budget. NOT everything is deleted." in found.written()
-    assert "| up | out of budget | 1 min 00 s | ZONE_RESOURCE_POOL_EXHAUSTED |" in found.written()
-    assert "## Smoke" not in found.written()
-
-
-def test_the_project_is_in_the_file_only_if_the_user_says_so() -> None:
+    text = found.written()
+    assert (found.result, "## Smoke" in text) == (OUT_OF_BUDGET, False)
+    assert "- Result: out of budget. NOT everything is deleted." in text
+    assert "| up | out of budget | 1 min 00 s | ZONE_RESOURCE_POOL_EXHAUSTED |" in text
     assert "Project" not in outcome().written()
     assert "- Project: my-project\n" in outcome(project="my-project").written()
 
@@ -238,19 +229,15 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Step]]:
     return run
 
 
-@pytest.mark.usefixtures("handlers")
-def test_the_end_of_the_budget_interrupts_the_update(shell: Callable[[str], list[Step]], tmp_path: Path) -> None:
+def test_the_end_of_the_budget_interrupts_the_update_and_kills_an_endless_one(
+    shell: Callable[[str], list[Step]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (step,) = shell(f"trap 'echo > {tmp_path}/interrupted; exit 1' INT; sleep 60 & wait")
-    assert step.result == OUT_OF_BUDGET
-    assert (tmp_path / "interrupted").exists()
-
-
-@pytest.mark.usefixtures("handlers")
-def test_an_endless_update_is_killed(shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (step.result, (tmp_path / "interrupted").exists()) == (OUT_OF_BUDGET, True)
+    Record("trial-x", "x.yaml", Process.of(os.getpid())).remove()
     monkeypatch.setattr(command, "FINISH_SECONDS", 0.5)
     (step,) = shell("trap '' INT; sleep 60")
-    assert step.result == OUT_OF_BUDGET
-    assert step.seconds < 20
+    assert (step.result, step.seconds < 20) == (OUT_OF_BUDGET, True)
 
 
 @pytest.mark.usefixtures("handlers")
@@ -282,41 +269,37 @@ def test_a_second_trial_is_refused_while_one_runs_and_after_a_kill(state: Path) 
     assert not list(record.folder().glob("*"))
 
 
-def test_another_process_with_the_same_id_is_not_the_trial() -> None:
+def test_another_process_with_the_same_id_is_not_the_trial_and_a_damaged_record_is_refused() -> None:
     assert Process.of(os.getpid()).runs
     assert not Process(os.getpid(), "1").runs
     assert "did not delete" in refusal(Record("trial-x", "x.yaml", Process(os.getpid(), "1")))
-
-
-def test_a_damaged_record_is_refused_with_what_to_do() -> None:
     record.folder().mkdir()
     (record.folder() / "trial-x.json").write_text("{")
     with pytest.raises(Stop, match=r"trial-x\.json is damaged\. Delete the stack trial-x with gke-ai down"):
         read("trial-x")
 
 
-def options(name: str, **more: Any) -> Options:
+def options(file: Path, project: str = "") -> Options:
     """The options of a trial."""
-    return Options(ROOT / "examples" / f"{name}.yaml", Decimal(20), Path("p"), 60, Path("o"), print, **more)
+    return Options(file, Decimal(20), Path("p"), 60, Path("o"), print, project)
 
 
-def test_nothing_of_a_trial_is_protected_or_kept(tmp_path: Path) -> None:
+def test_nothing_of_a_trial_is_protected_or_kept_and_google_cloud_needs_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "mine.yaml"
     kept = {"gke-ai:buckets": [{"name": "a", "protect": True, "onDestroy": "keep"}]}
     source.write_text(yaml.safe_dump({"config": {**kept, "gke-ai:cluster": {"name": "c", "protect": True}}}))
-    file = written_configuration(Options(source, Decimal(20), Path("p"), 60, Path("o"), print, project="my-project"))
+    file = written_configuration(options(source, "my-project"))
     assert yaml.safe_load(file.read_text())["config"] == {
         "gcp:project": "my-project",
         "gke-ai:cluster": {"name": "c"},
         "gke-ai:buckets": [{"name": "a", "protect": False, "onDestroy": "delete"}],
     }
-
-
-def test_google_cloud_needs_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("GKE_AI_STATE")
     monkeypatch.setattr(record, "ROOT", tmp_path)
     with pytest.raises(Stop, match="needs a project: --project my-project"):
-        written_configuration(options("multislice-training"))
+        written_configuration(options(ROOT / "examples" / "multislice-training.yaml"))
 
 
 def test_a_stack_that_is_not_the_trials_is_never_deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
