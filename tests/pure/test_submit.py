@@ -29,7 +29,7 @@ from gke_ai.ops.submit import checks, follow, member
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
-from gke_ai.ops.submit.manifest import notes_of, problems_of, read_manifest
+from gke_ai.ops.submit.manifest import Manifest, notes_of, problems_of, read_manifest
 from gke_ai.ops.submit.member import SUBMITTED, Member, marked
 from gke_ai.ops.submit.options import Options
 from gke_ai.ops.submit.refused import REFUSED
@@ -43,9 +43,7 @@ from tests.support.submitted import PUBLISHED, Object, job, kubeconfig
 
 def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace() -> None:
     options = Options(
-        "first",
-        "i:1",
-        ("python", "train.py"),
+        *("first", "i:1", ("python", "train.py")),
         gpus_per_pod=2,
         max_restarts=0,
         cpu="4",
@@ -54,29 +52,30 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
         checkpoints="gs://saved/a/b",
         topology="required=block",
     )
-    assert Request(options=options).run(PUBLISHED, "team-a") == (
-        "training",
-        {
-            "kind": "job",
-            "name": "first",
-            "namespace": "team-a",
-            "image": "i:1",
-            "command": ["python", "train.py"],
-            "gpusPerPod": 2,
-            "maxRestarts": 0,
-            "topology": {"required": "block"},
-            "resources": {"cpu": "4"},
-            "env": {"A": "b=c"},
-            "volumes": [{"bucket": "data", "mountPath": "/data", "readOnly": True}],
-            "checkpoints": {"bucket": "saved", "path": "a/b"},
-            "serviceAccount": "workload",
-            "queue": "lq",
-            "pool": "gpus",
-        },
-    )
+    section, item = Request(options=options).run(PUBLISHED, "team-a")
+    assert (section, item.pop("volumes")) == ("training", [{"bucket": "data", "mountPath": "/data", "readOnly": True}])
+    assert item == {
+        "kind": "job",
+        "name": "first",
+        "namespace": "team-a",
+        "image": "i:1",
+        "command": ["python", "train.py"],
+        "gpusPerPod": 2,
+        "maxRestarts": 0,
+        "topology": {"required": "block"},
+        "resources": {"cpu": "4"},
+        "env": {"A": "b=c"},
+        "checkpoints": {"bucket": "saved", "path": "a/b"},
+        "serviceAccount": "workload",
+        "queue": "lq",
+        "pool": "gpus",
+    }
     _, stated = Request(options=Options("x", "i", accelerator="nvidia-l4", queue="q")).run(PUBLISHED, "a")
     assert ("pool" in stated, stated["queue"]) == (False, "q")
     assert "queue" not in Request(options=Options("x", "i")).run(None, "team-a")[1]
+
+
+SLICES_2, V5E = {"kind": "multislice", "slices": 2}, {"version": "v5e", "topology": "4x4"}
 
 
 @pytest.mark.parametrize(
@@ -84,16 +83,8 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
     [
         (Options("x", "i", tpu="v6e", topology="2x4"), "batch", {"tpu": {"version": "v6e", "topology": "2x4"}}),
         (Options("x", "i", pool="slice"), "batch", {"pool": "slice"}),
-        (
-            Options("x", "i", tpu="v5e", topology="4x4", slices=2),
-            "training",
-            {"kind": "multislice", "slices": 2, "tpu": {"version": "v5e", "topology": "4x4"}},
-        ),
-        (
-            Options("x", "i", pool="slice", slices=1),
-            "training",
-            {"kind": "multislice", "slices": 1, "pools": ["slice"]},
-        ),
+        (Options("x", "i", tpu="v5e", topology="4x4", slices=2), "training", {**SLICES_2, "tpu": V5E}),
+        (Options("x", "i", pool="slice", slices=1), "training", {**SLICES_2, "slices": 1, "pools": ["slice"]}),
     ],
 )
 def test_options_of_slices_make_a_run_on_tpus(options: Options, section: str, keys: Object) -> None:
@@ -188,11 +179,11 @@ def test_a_run_is_stated_once(arguments: list[str], message: str, tmp_path: Path
 
 GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
 A100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
-LIMITED = job({"cpu": "2"})
-LIMITED["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "cloud.google.com/gce-topology-block"}}
+LIMITED, BLOCK = job({"cpu": "2"}), job(GOOD)
 LIMITED["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = GOOD
-BLOCK = job(GOOD)
-BLOCK["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "cloud.google.com/gce-topology-block"}}
+for in_block in (LIMITED, BLOCK):
+    in_block["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "cloud.google.com/gce-topology-block"}}
+SETS = {"apiVersion": JOBSET_API, "kind": "JobSet", "metadata": {"name": "m"}}
 SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
 
 
@@ -317,21 +308,26 @@ def test_a_run_needs_a_flavor_with_quota_and_nodes(item: Object, quotas: dict[st
     assert (len(found), problem in "".join(found)) == (bool(problem), True), found
 
 
-def test_a_list_is_read_as_its_items(tmp_path: Path) -> None:
-    file = tmp_path / "list.yaml"
-    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [job(GOOD)]}))
-    assert read_manifest(file).content == job(GOOD)
+def manifest(folder: Path, *contents: object) -> Manifest:
+    """The manifest of a file with these documents."""
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump_all(contents))
+    return read_manifest(file)
 
 
-def test_a_manifest_may_have_objects_beside_its_run_and_a_generated_name(tmp_path: Path) -> None:
+def test_a_manifest_may_be_a_list_and_have_empty_fields_other_objects_and_a_generated_name(tmp_path: Path) -> None:
+    assert manifest(tmp_path, {"apiVersion": "v1", "kind": "List", "items": [job(GOOD)]}).content == job(GOOD)
     generated = {**job(GOOD), "metadata": {"generateName": "mine-"}}
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump_all([code, generated]))
-    config_map, run = read_manifest(file).inside("team-a")
+    config_map, run = manifest(tmp_path, code, generated).inside("team-a")
     assert (config_map["metadata"], run["metadata"]["namespace"]) == ({"name": "code", "namespace": "team-a"}, "team-a")
     assert re.fullmatch(r"mine-[0-9a-f]{5}", run["metadata"]["name"])
-    assert read_manifest(file).inside("team-a")[-1] == run, "a repeated submission finds its own run"
+    again = manifest(tmp_path, code, generated).inside("team-a")[-1]
+    assert again == run, "a repeated submission finds its own run"
+    item = {**job(GOOD), "metadata": {"name": "mine", "labels": None, "annotations": None}}
+    (run,) = manifest(tmp_path, item).inside("team-a")
+    assert SUBMITTED in marked(run)["metadata"]["annotations"]
+    assert [*notes_of(run)]
 
 
 @pytest.mark.parametrize(
@@ -346,26 +342,12 @@ def test_a_manifest_may_have_objects_beside_its_run_and_a_generated_name(tmp_pat
         ({**job(GOOD), "metadata": {"name": "mine", "annotations": {"a": 1}}}, "metadata.annotations is no map"),
         ({**job(GOOD), "metadata": {"name": ["mine"], "namespace": 1}}, "metadata.name is no text"),
         ({**job(GOOD), "spec": {"parallelism": "many"}}, "spec.parallelism is no number"),
-        (
-            {"apiVersion": JOBSET_API, "kind": "JobSet", "metadata": {"name": "m"}, "spec": SLICES},
-            r"spec.replicatedJobs\[0\].replicas is no number",
-        ),
+        ({**SETS, "spec": SLICES}, r"spec.replicatedJobs\[0\].replicas is no number"),
     ],
 )
 def test_a_manifest_that_submit_can_not_check_is_refused(content: object, problem: str, tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(content))
     with pytest.raises(Stop, match=problem):
-        read_manifest(file)
-
-
-def test_a_manifest_with_empty_fields_is_marked(tmp_path: Path) -> None:
-    item = {**job(GOOD), "metadata": {"name": "mine", "labels": None, "annotations": None}}
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(item))
-    (run,) = read_manifest(file).inside("team-a")
-    assert SUBMITTED in marked(run)["metadata"]["annotations"]
-    assert [*notes_of(run)]
+        manifest(tmp_path, content)
 
 
 def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> None:
@@ -440,15 +422,16 @@ def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str], quota: i
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_quota_that_changes_at_every_try_is_named() -> None:
-    with serve(Cluster(["quota changes"] * 4)) as user, pytest.raises(Stop, match=f"Job team-a/mine: {QUOTA_CHANGES}"):
-        user.create(marked(NAMED))
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_connection_that_stays_lost_leaves_none_and_says_what_to_do() -> None:
-    cluster = Cluster(["before"] * 4)
-    with serve(cluster) as user, pytest.raises(Stop, match="submit it again, and it is created only if it does not"):
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        ("quota changes", f"Job team-a/mine: {QUOTA_CHANGES}"),
+        ("before", "submit it again, and it is created only if it does not"),
+    ],
+)
+def test_a_connection_that_stays_lost_leaves_none_and_says_what_to_do(breaks: str, message: str) -> None:
+    cluster = Cluster([breaks] * 4)
+    with serve(cluster) as user, pytest.raises(Stop, match=message):
         user.create(marked(NAMED))
     assert cluster.created == 0
 
@@ -551,12 +534,8 @@ def test_changes_of_a_run_are_shown_until_it_ends(place: Answer, shown: str, mon
     waits, *others = lines
     assert waits.startswith("Queue lq: waiting, insufficient unused quota; ")
     assert shown in waits
-    assert others == [
-        "Queue lq: admitted on flavor l4.",
-        "1 of 1 pods run on node-a.",
-        "First log line of node-a: step 0",
-        "Completed: team-a/mine.",
-    ]
+    runs = ["Queue lq: admitted on flavor l4.", "1 of 1 pods run on node-a.", "First log line of node-a: step 0"]
+    assert others == [*runs, "Completed: team-a/mine."]
 
 
 @pytest.mark.parametrize("command", ["ops.submit.command", "forecast.simulate.command"])

@@ -80,7 +80,7 @@ def test_a_missing_priority_class_is_refused(kind: str, metadata: Object, spec: 
     manifest.write_text(yaml.safe_dump(item))
     with serve(Cluster(published=False), tmp_path) as file:
         result = submit(file, "--manifest", str(manifest), "--dry-run")
-        manifest.write_text(yaml.safe_dump(item).replace("absent", "unknown"))
+        manifest.write_text(manifest.read_text().replace("absent", "unknown"))
         unknown = submit(file, "--manifest", str(manifest), "--dry-run")
     assert result.exit_code == 3, result.output
     assert f"{kind} absent does not exist. Kueue would never see the run." in " ".join(result.output.split())
@@ -176,7 +176,7 @@ def test_the_end_of_a_reservation_is_printed_and_refuses_a_run(kind: str, end: s
     assert bool(cluster.created) == (code == 0)
 
 
-def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: Path) -> None:
+def test_code_that_somebody_deleted_comes_again_and_a_run_that_ended_runs_once_more_with_it(tmp_path: Path) -> None:
     cluster = Cluster(published=False)
     with serve(cluster, tmp_path) as file:
         arguments = requests("code", tmp_path)
@@ -184,8 +184,15 @@ def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: 
         code, run = cluster.created
         del cluster.objects[code]
         assert "was submitted before" in submit(file, *arguments).output
-    assert cluster.created == [code, run, code]
-    assert cluster.objects[code]["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+        assert cluster.created == [code, run, code]
+        before = cluster.objects[code]
+        assert before["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+        cluster.objects[run]["status"] = {"terminalState": "Completed"}
+        assert "Submit it once more with --again" in submit(file, *arguments).output
+        assert submit(file, *arguments, "--again").exit_code == 0
+    assert cluster.created == [code, run, code, code, run]
+    assert cluster.objects[code]["binaryData"] == before["binaryData"]
+    assert cluster.objects[code]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 def test_a_run_that_is_refused_after_all_leaves_no_code(tmp_path: Path) -> None:
@@ -195,21 +202,6 @@ def test_a_run_that_is_refused_after_all_leaves_no_code(tmp_path: Path) -> None:
     assert "The cluster refuses the JobSet team-a/first-" in str(result.exception)
     assert len(cluster.created) == 1
     assert [name for name in cluster.objects if name in cluster.created] == []
-
-
-def test_a_run_with_code_that_ended_runs_once_more_with_the_same_code(tmp_path: Path) -> None:
-    cluster = Cluster(published=False)
-    with serve(cluster, tmp_path) as file:
-        arguments = requests("code", tmp_path)
-        submit(file, *arguments)
-        code, run = cluster.created
-        before = cluster.objects[code]
-        cluster.objects[run]["status"] = {"terminalState": "Completed"}
-        assert "Submit it once more with --again" in submit(file, *arguments).output
-        assert submit(file, *arguments, "--again").exit_code == 0
-    assert cluster.created == [code, run, code, run]
-    assert cluster.objects[code]["binaryData"] == before["binaryData"]
-    assert cluster.objects[code]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp_path: Path) -> None:
@@ -241,13 +233,8 @@ def with_settings(folder: Path, name: str = "mine", token: str = "t") -> list[st
     run = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
     run["metadata"]["name"] = name
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"rate": "1"}}
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": token}
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "token", "annotations": applied},
-        "stringData": {"key": token},
-    }
+    metadata = {"name": "token", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": token}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"key": token}}
     file = folder / "run.yaml"
     file.write_text(yaml.safe_dump_all([secret, settings, run]))
     return ["--manifest", str(file)]
@@ -304,32 +291,26 @@ def test_an_object_beside_two_runs_stays_with_the_other_one(tmp_path: Path) -> N
 
 
 # --------------------------------------------------------------------------------------------- answers of another shape
-BOMB = "\n".join(
-    [
-        "a0: &a0 {x: 1}",
-        *(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 40)),
-    ]
-)
+NESTED = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 40)]
+BOMB = "\n".join(["a0: &a0 {x: 1}", *NESTED])
 SHAPES: list[Any] = [
-    [],
-    None,
-    "text",
-    7,
-    {"items": None},
-    {"metadata": None},
-    {"metadata": []},
-    {"items": [None]},
-    {"items": {}},
+    *([], None, "text", 7),
+    *({"items": None}, {"metadata": None}, {"metadata": []}, {"items": [None]}, {"items": {}}),
 ]
+
+
+def submitted_with(published: str, folder: Path) -> Result:
+    """The submission to a cluster that publishes this text."""
+    cluster = Cluster()
+    own = cluster.objects[f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"]
+    own["metadata"]["annotations"] = {ANNOTATION: published}
+    with serve(cluster, folder) as file:
+        return submit(file, *of(ON_L4))
 
 
 @pytest.mark.parametrize("text", [BOMB, "[]", "null", "", "a: [", "{sections: []}", "x" * 10, "!!python/name:os.x y"])
 def test_what_is_published_by_a_stranger_is_not_read(text: str, tmp_path: Path) -> None:
-    cluster = Cluster()
-    path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
-    cluster.objects[path]["metadata"]["annotations"] = {ANNOTATION: text}
-    with serve(cluster, tmp_path) as file:
-        done = submit(file, *of(ON_L4))
+    done = submitted_with(text, tmp_path)
     assert done.exit_code == 0, done.output
     assert "Not checked: fit on the machine" in done.output
 
@@ -337,31 +318,20 @@ def test_what_is_published_by_a_stranger_is_not_read(text: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("path", "wrong"),
     [
-        (("sections", "queues"), None),
-        (("sections", "tenants"), []),
-        (("sections", "tenants"), [[]]),
-        (("sections", "queues", "localQueues"), [{"name": []}]),
-        (
-            ("sections", "queues", "clusterQueues"),
-            [{"name": "cq", "flavors": [{"flavor": "l4", "quota": {"cpu": "x"}}]}],
-        ),
-        (("sections", "gpuPools"), {"name": "gpus"}),
-        (("nodes",), [None]),
-        (("sections", "queues", "clusterQueues"), [{"name": "cq", "flavors": [{"flavor": "l4", "quota": "derive"}]}]),
-        (("sections",), []),
+        *(("sections.queues", None), ("sections.tenants", []), ("sections.tenants", [[]])),
+        ("sections.queues.localQueues", [{"name": []}]),
+        ("sections.queues.clusterQueues", [{"name": "cq", "flavors": [{"flavor": "l4", "quota": {"cpu": "x"}}]}]),
+        ("sections.queues.clusterQueues", [{"name": "cq", "flavors": [{"flavor": "l4", "quota": "derive"}]}]),
+        *(("sections.gpuPools", {"name": "gpus"}), ("nodes", [None]), ("sections", [])),
     ],
 )
-def test_what_is_published_in_another_shape_is_named(path: tuple[str, ...], wrong: Any, tmp_path: Path) -> None:
-    content = yaml.safe_load(TEXT)
-    inner = content
-    for key in path[:-1]:
+def test_what_is_published_in_another_shape_is_named(path: str, wrong: Any, tmp_path: Path) -> None:
+    content = inner = yaml.safe_load(TEXT)
+    *around, last = path.split(".")
+    for key in around:
         inner = inner[key]
-    inner[path[-1]] = wrong
-    cluster = Cluster()
-    own = cluster.objects[f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"]
-    own["metadata"]["annotations"] = {ANNOTATION: yaml.safe_dump(content)}
-    with serve(cluster, tmp_path) as file:
-        done = submit(file, *of(ON_L4))
+    inner[last] = wrong
+    done = submitted_with(yaml.safe_dump(content), tmp_path)
     assert done.exit_code == 0, done.output
     assert f"ConfigMap {CONFIG_MAP} of namespace team-a has another form than this version reads" in done.output
 
