@@ -211,6 +211,7 @@ def test_all_kinds_of_events_are_in_the_headline() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- nothing
+@pytest.mark.parametrize("forecast", [QUIET, STEADY], ids=["empty", "steady"])
 def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) -> None:
     assert not has_effect(forecast)
     assert sentence(forecast) == NOTHING

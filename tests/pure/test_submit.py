@@ -42,34 +42,15 @@ from tests.support.submitted import PUBLISHED, Object, job, kubeconfig
 
 
 def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace() -> None:
-    options = Options(
-        *("first", "i:1", ("python", "train.py")),
-        gpus_per_pod=2,
-        max_restarts=0,
-        cpu="4",
-        env=("A=b=c",),
-        mounts=("gs://data;/data;ro",),
-        checkpoints="gs://saved/a/b",
-        topology="required=block",
-    )
-    section, item = Request(options=options).run(PUBLISHED, "team-a")
-    assert (section, item.pop("volumes")) == ("training", [{"bucket": "data", "mountPath": "/data", "readOnly": True}])
-    assert item == {
-        "kind": "job",
-        "name": "first",
-        "namespace": "team-a",
-        "image": "i:1",
-        "command": ["python", "train.py"],
-        "gpusPerPod": 2,
-        "maxRestarts": 0,
-        "topology": {"required": "block"},
-        "resources": {"cpu": "4"},
-        "env": {"A": "b=c"},
-        "checkpoints": {"bucket": "saved", "path": "a/b"},
-        "serviceAccount": "workload",
-        "queue": "lq",
-        "pool": "gpus",
-    }
+    options = Options("first", "i:1", ("python", "train.py"), gpus_per_pod=2, max_restarts=0, cpu="4", env=("A=b=c",))
+    options = replace(options, mounts=("gs://data;/data;ro",), checkpoints="gs://saved/a/b", topology="required=block")
+    named = {"kind": "job", "name": "first", "namespace": "team-a", "image": "i:1", "command": ["python", "train.py"]}
+    sized = {"gpusPerPod": 2, "maxRestarts": 0, "topology": {"required": "block"}, "resources": {"cpu": "4"}}
+    volumes = [{"bucket": "data", "mountPath": "/data", "readOnly": True}]
+    stored = {"env": {"A": "b=c"}, "volumes": volumes, "checkpoints": {"bucket": "saved", "path": "a/b"}}
+    defaults = {"serviceAccount": "workload", "queue": "lq", "pool": "gpus"}
+    expected: Object = {**named, **sized, **stored, **defaults}
+    assert Request(options=options).run(PUBLISHED, "team-a") == ("training", expected)
     _, stated = Request(options=Options("x", "i", accelerator="nvidia-l4", queue="q")).run(PUBLISHED, "a")
     assert ("pool" in stated, stated["queue"]) == (False, "q")
     assert "queue" not in Request(options=Options("x", "i")).run(None, "team-a")[1]
@@ -156,8 +137,7 @@ def test_a_text_that_no_key_takes_is_refused(options: Options, message: str) -> 
 def test_an_option_of_gcluster_without_a_key_is_refused_by_name_with_its_reason(name: str) -> None:
     for value in ([], ["x"]):
         result = CliRunner().invoke(gke_ai, ["submit", "first", "--image", "i:1", name, *value])
-        assert result.exit_code == 2
-        assert f"{name} is an option of gcluster job submit" in result.output
+        assert (result.exit_code, f"{name} is an option of gcluster job submit" in result.output) == (2, True)
         assert REFUSED[name] in " ".join(result.output.split())
 
 

@@ -21,7 +21,7 @@ from gke_ai.ops.verify import command as verify
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from gke_ai.ops.verify.claims import Verification
 from gke_ai.ops.verify.durations import measure
-from gke_ai.ops.verify.live import REVIEWS, bucket_command, recorded, take
+from gke_ai.ops.verify.live import REVIEWS, bucket_command, probes, recorded, take
 from gke_ai.registered.pools import node_shape
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration, Duration, NodeFigures
@@ -97,24 +97,15 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Ob
     """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
     sizes = format_quantities(Calibration().allocatable(shape))
-    return {
-        "metadata": {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"},
-        "spec": {"taints": taints},
-        "status": {
-            "allocatable": sizes,
-            "capacity": sizes,
-            "conditions": [ready],
-            "nodeInfo": {"kubeletVersion": VERSION},
-        },
-    }
+    metadata = {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"}
+    status = {"allocatable": sizes, "capacity": sizes, "conditions": [ready], "nodeInfo": {"kubeletVersion": VERSION}}
+    return {"metadata": metadata, "spec": {"taints": taints}, "status": status}
 
 
 def pool_shape(resources: list[Object], name: str) -> NodeShape:
     """The shape of a recorded pool's nodes."""
-    (pool,) = (
-        pool for pool in recorded(resources).of_type("gcp:container/nodePool:NodePool") if pool.object_name == name
-    )
-    shape = node_shape(pool)
+    pools = recorded(resources).of_type("gcp:container/nodePool:NodePool")
+    (shape,) = (node_shape(pool) for pool in pools if pool.object_name == name)
     assert shape
     return shape
 
@@ -205,15 +196,10 @@ def test_cluster_as_the_stack_relies_on_has_no_fail(cluster: Callable[[], Cluste
 
 
 def test_every_kind_of_claim_is_compared() -> None:
-    kinds = {
-        check.claim
-        for cluster in (prod(), flex_start(), compute_class())
-        for check in cluster.checks()
-        if check.state == PASS
-    }
-    sizes = {
-        f"{claim} {of}" for claim in ("allocatable", "DaemonSets") for of in ("cpu", "memory", "ephemeral-storage")
-    }
+    checks = [check for cluster in (prod(), flex_start(), compute_class()) for check in cluster.checks()]
+    kinds = {check.claim for check in checks if check.state == PASS}
+    resources = ("cpu", "memory", "ephemeral-storage")
+    sizes = {f"{claim} {of}" for claim in ("allocatable", "DaemonSets") for of in resources}
     assert kinds == sizes | {
         *("GKE version", "webhook", "grant", "secret", "choice", "label", "driver", "taint", "accelerators", "quota"),
         *("image", "model load"),
@@ -240,12 +226,12 @@ def answered(request: str, answer: Any) -> Change:
     return lambda cluster: cluster.answers.update({request: answer})
 
 
-def older(cluster: Cluster) -> None:
-    cluster.answers["GET /version"]["gitVersion"] = "v1.32.9-gke.1"
+def kubelet(version: str) -> Change:
+    return lambda cluster: cluster.node["status"]["nodeInfo"].update(kubeletVersion=version)
 
 
-def older_node(cluster: Cluster) -> None:
-    cluster.node["status"]["nodeInfo"]["kubeletVersion"] = "v1.32.9-gke.1"
+def taints(*taints: Object) -> Change:
+    return lambda cluster: cluster.node["spec"].update(taints=[*taints])
 
 
 def no_endpoint(cluster: Cluster) -> None:
@@ -262,34 +248,24 @@ def lost_right(cluster: Cluster) -> None:
 
 
 def quota(resource: str, text: str) -> Change:
-    def change(cluster: Cluster) -> None:
-        (queue,) = cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
-        for entry in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-            if entry["name"] == resource:
-                entry["nominalQuota"] = text
+    return lambda cluster: set_quota(cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")[0], resource, text)
 
-    return change
+
+def set_quota(queue: Object, resource: str, text: str) -> None:
+    for entry in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+        if entry["name"] == resource:
+            entry["nominalQuota"] = text
 
 
 def recorded_quota_too_large(cluster: Cluster) -> None:
     quota("nvidia.com/gpu", "13")(cluster)
     for resource in cluster.resources:
         if resource["type"].endswith(":ClusterQueue"):
-            for entry in resource["inputs"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-                if entry["name"] == "nvidia.com/gpu":
-                    entry["nominalQuota"] = "13"
+            set_quota(resource["inputs"], "nvidia.com/gpu", "13")
 
 
 def daemon_requests(cluster: Cluster) -> None:
     cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "5"}}
-
-
-def taint(cluster: Cluster) -> None:
-    cluster.node["spec"]["taints"].append({"key": "own", "value": "x", "effect": "NoSchedule"})
-
-
-def no_taint(cluster: Cluster) -> None:
-    cluster.node["spec"]["taints"].clear()
 
 
 def slow_load(cluster: Cluster) -> None:
@@ -306,13 +282,16 @@ NO_ROLE, RENAMED = answered(bucket_command(BUCKET), {"bindings": []}), answered(
 NO_PULL = status_of_server(state={"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}, imageID="")
 RESTARTS, CHOICES = status_of_server(restartCount=3, ready=False), "g2-standard-24 spot, g2-standard-24 flexStart"
 TAINT = "nvidia.com/gpu=present:NoSchedule"
+OLDER = answered("GET /version", {"gitVersion": "v1.32.9-gke.1"})
+OLDER_NODE, NO_TAINT = kubelet("v1.32.9-gke.1"), taints()
+OWN_TAINT = taints(*({"key": key, "value": "x", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "own")))
 
 
 @pytest.mark.parametrize(
     ("name", "cluster_of", "plant", "claim", "relied_on", "found"),
     [
-        ("control plane too old", flex_start, older, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
-        ("node too old", flex_start, older_node, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+        ("control plane too old", flex_start, OLDER, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+        ("node too old", flex_start, OLDER_NODE, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
         ("webhook without endpoint", prod, no_endpoint, "webhook", "answers", "kueue-webhook-service"),
         ("webhook not registered", prod, no_registration, "webhook", "answers", "no webhook is registered"),
         ("webhook refuses", prod, answered(KUEUE_JOB, NO_WEBHOOK), "webhook", "answers", "connection refused"),
@@ -327,8 +306,8 @@ TAINT = "nvidia.com/gpu=present:NoSchedule"
         ("capacity that no priority has", compute_class, NO_SPOT, "choice", CHOICES, "g2-standard-24 onDemand"),
         ("unknown machine", compute_class, NO_MACHINE, "machine", "a machine of the catalog", "g9-x"),
         ("other driver", prod, DRIVER, "driver", "latest", "default"),
-        ("taint that no pod tolerates", prod, taint, "taint", TAINT, "own=x:NoSchedule"),
-        ("no taint", prod, no_taint, "taint", TAINT, "none"),
+        ("taint that no pod tolerates", prod, OWN_TAINT, "taint", TAINT, "own=x:NoSchedule"),
+        ("no taint", prod, NO_TAINT, "taint", TAINT, "none"),
         ("no device plugin", prod, allocatable("nvidia.com/gpu", "0"), "accelerators", "2 a node", "0"),
         ("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
         ("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
@@ -352,10 +331,8 @@ def test_difference_is_one_fail_that_names_both_values(
 
 
 def test_pinned_image_runs_under_its_digest() -> None:
-    cluster = prod()
-    (deployment,) = (
-        resource["inputs"] for resource in cluster.resources if resource["type"] == "kubernetes:apps/v1:Deployment"
-    )
+    cluster, kind = prod(), "kubernetes:apps/v1:Deployment"
+    (deployment,) = (resource["inputs"] for resource in cluster.resources if resource["type"] == kind)
     pinned = f"ghcr.io/huggingface/text-generation-inference@sha256:{'b' * 64}"
     deployment["spec"]["template"]["spec"]["containers"][0]["image"] = pinned
     cluster.server["spec"]["containers"][0]["image"] = pinned
@@ -364,14 +341,10 @@ def test_pinned_image_runs_under_its_digest() -> None:
     assert found.endswith("a" * 64)
 
 
-def test_pool_without_a_node_is_not_seen_yet() -> None:
-    (unseen,) = [check for check in flex_start().checks() if check.state == UNSEEN and check.claim == "nodes"]
-    assert unseen.subject == "pool multi-host"
-    assert "a pod for it" in unseen.step
-
-
-def test_node_that_is_not_ready_is_not_compared() -> None:
+def test_pool_without_a_ready_node_is_not_seen_yet() -> None:
     cluster = flex_start()
+    (unseen,) = [check for check in cluster.checks() if check.state == UNSEEN and check.claim == "nodes"]
+    assert (unseen.subject, "a pod for it" in unseen.step) == ("pool multi-host", True)
     cluster.node["status"]["conditions"][0]["status"] = "False"
     allocatable("google.com/tpu", "0")(cluster)
     checks = cluster.checks()
@@ -406,25 +379,15 @@ def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, a
 
 
 def test_webhook_of_jobset_gets_a_jobset() -> None:
-    stack = recorded(resources_of("multislice-training"))
-    from gke_ai.ops.verify.live import probes
-
-    assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
+    assert set(probes(recorded(resources_of("multislice-training")))) == {KUEUE_CHART, JOBSET_CHART}
 
 
 # ------------------------------------------------------------------------------------------------------------ measuring
 def test_durations_are_measured() -> None:
-    durations = {(duration.step, duration.of): duration.seconds for duration in prod().measured().durations}
-    image = "ghcr.io/huggingface/text-generation-inference:3.3.5"
-    assert durations == {
-        ("clusterReady", "ai-prod"): 361,
-        ("nodeReady", "e2-standard-4"): 95,
-        ("nodeReady", "g2-standard-24"): 95,
-        ("admission", "llm/team"): 4,
-        ("imagePull", image): 73,
-        ("containerStart", "llm/gemma"): 90,
-        ("modelLoad", "llm/gemma"): 210,
-    }
+    durations = {f"{duration.step} {duration.of}": duration.seconds for duration in prod().measured().durations}
+    nodes = {"clusterReady ai-prod": 361, "nodeReady e2-standard-4": 95, "nodeReady g2-standard-24": 95}
+    pods = {"admission llm/team": 4, "imagePull ghcr.io/huggingface/text-generation-inference:3.3.5": 73}
+    assert durations == {**nodes, **pods, "containerStart llm/gemma": 90, "modelLoad llm/gemma": 210}
 
 
 def test_minimum_allocatable_and_maximum_daemon_requests_of_a_node_type_are_measured() -> None:
@@ -480,25 +443,19 @@ def test_command_prints_fails_ends_with_1_and_writes_a_file(tmp_path: Path, caps
 
 
 def test_later_run_keeps_earlier_figures() -> None:
+    when: Any = {"measured_on": TODAY, "gke_version": "v1"}
+
     def figures(machine_type: str, cpu: str) -> NodeFigures:
-        return NodeFigures(
-            machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, measured_on=TODAY, gke_version="v1"
-        )
+        return NodeFigures(machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, **when)
 
     def duration(step: Any, seconds: int) -> Duration:
-        return Duration(
-            step=step, of="x", seconds=seconds, max_seconds=seconds, count=1, measured_on=TODAY, gke_version="v1"
-        )
+        return Duration(step=step, of="x", seconds=seconds, max_seconds=seconds, count=1, **when)
 
-    before = Calibration(
-        nodes=[figures("e2-standard-8", "7"), figures("e2-standard-4", "3")], durations=[duration("nodeReady", 1)]
-    )
+    nodes = [figures("e2-standard-8", "7"), figures("e2-standard-4", "3")]
     later = Calibration(nodes=[figures("e2-standard-4", "2")], durations=[duration("imagePull", 2)])
-    merged = before.merged(later)
-    assert [(node.machine_type, node.allocatable["cpu"]) for node in merged.nodes] == [
-        ("e2-standard-4", "2"),
-        ("e2-standard-8", "7"),
-    ]
+    merged = Calibration(nodes=nodes, durations=[duration("nodeReady", 1)]).merged(later)
+    measured = {node.machine_type: node.allocatable["cpu"] for node in merged.nodes}
+    assert [*measured.items()] == [("e2-standard-4", "2"), ("e2-standard-8", "7")]
     assert [duration.step for duration in merged.durations] == ["imagePull", "nodeReady"]
     assert merged.duration("imagePull", "x") == later.durations[0]
     assert calibration.Calibration().duration("imagePull", "x") is None

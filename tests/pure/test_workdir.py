@@ -281,6 +281,8 @@ def test_a_name_cannot_write_to_the_terminal(name: str, tmp_path: Path) -> None:
     assert all(text.isprintable() for text in (code.summary, *code.problems))
 
 
+@pytest.mark.parametrize("file", [".gcloudignore", ".dockerignore", ".gitignore"])
+@pytest.mark.parametrize("text", ["a\n" * 200_000, "*a\n" * 2_000, "**/" * 3_000 + "x", "x" * 2**20])
 def test_an_endless_file_of_patterns_is_refused(text: str, file: str, tmp_path: Path) -> None:
     problem = problem_of(tmp_path, {file: text})
     assert f"{file} has more than" in problem
