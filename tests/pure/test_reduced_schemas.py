@@ -29,27 +29,21 @@ CLASS: dict[str, Any] = {
         ],
     },
 }
-FIELDS = [
-    "spec.nodePoolConfig.imageStreaming",
-    *(f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")),
-]
+OF_PRIORITIES = [f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")]
+FIELDS = ["spec.nodePoolConfig.imageStreaming", *OF_PRIORITIES]
 
 
-def definition(kind: str) -> dict[str, Any]:
-    """The emulator's definition of a kind."""
-    for file in (HERE / "crds").glob("*.yaml"):
-        for item in yaml.safe_load_all(file.read_text()):
-            if item["kind"] == "CustomResourceDefinition" and item["spec"]["names"]["kind"] == kind:
-                found: dict[str, Any] = item
-                return found
-    raise LookupError(kind)
+def definitions() -> dict[str, dict[str, Any]]:
+    """The emulator's definitions of kinds."""
+    items = [item for file in (HERE / "crds").glob("*.yaml") for item in yaml.safe_load_all(file.read_text())]
+    return {item["spec"]["names"]["kind"]: item for item in items if item["kind"] == "CustomResourceDefinition"}
 
 
 class Server:
     """An API server with the definition of a ComputeClass."""
 
     def __init__(self) -> None:
-        self.definition = definition("ComputeClass")
+        self.definition = definitions()["ComputeClass"]
 
     def __call__(self, _: object, method: str, path: str, query: None = None, body: Any = None, *__: object) -> Answer:
         assert path.endswith("/computeclasses.cloud.google.com")
@@ -76,9 +70,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def is_open(schema: Any) -> bool:
     """Whether every object of a schema accepts more fields."""
     if "properties" in schema:
-        return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and all(
-            map(is_open, schema["properties"].values())
-        )
+        inner = all(map(is_open, schema["properties"].values()))
+        return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and inner
     return is_open(schema["items"]) if "items" in schema else True
 
 
@@ -108,9 +101,4 @@ def test_a_note_names_the_fields_that_are_not_judged() -> None:
 
 
 def test_every_rehearsed_kind_of_a_part_of_a_schema_is_opened() -> None:
-    kinds = set()
-    for file in (HERE / "crds").glob("*.yaml"):
-        for item in yaml.safe_load_all(file.read_text()):
-            if item["kind"] == "CustomResourceDefinition":
-                kinds.add(item["spec"]["names"]["kind"])
-    assert kinds & KINDS.keys() == set(reduced.REDUCED)
+    assert definitions().keys() & KINDS.keys() == set(reduced.REDUCED)

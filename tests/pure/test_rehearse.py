@@ -99,13 +99,10 @@ def test_the_scratch_emulator_has_what_a_configuration_expects(tmp_path: Path, m
 
 
 # ----------------------------------------------------------------------------------------------------------- delays
-def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
+def test_every_capacity_mode_has_a_duration_that_becomes_a_delay_of_the_emulator() -> None:
     assert NODE_READY.keys() == MODES.keys()
     for duration in (*NODE_READY.values(), CONTAINER_START, MODEL_LOAD):
         assert duration.source.startswith(("https://", "assumption: "))
-
-
-def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
     stated = delays.arguments(delays.durations(Calibration()), 60)
     assert "node/spot=3" in stated
     assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
@@ -162,13 +159,21 @@ def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     return printed
 
 
-def test_the_resource_that_pulumi_waits_for_and_what_a_failed_update_had_done_is_named(update: Updated) -> None:
+def test_what_an_update_waits_for_and_had_done_is_named(update: Updated) -> None:
     assert update(OUTPUT).waits_for() == "Deployment serving/gemma"
     component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
     assert update(OUTPUT + component).done() == ["created NodePool l4"]
+    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
+    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
+    assert update(deleted + failed).done() == ["deleted NodePool l4"]
+    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
+    assert update(deleted + created).done() == ["replaced NodePool l4"]
+    secret = "kubernetes:core/v1:Secret a"
+    first = f" ++ {secret} created replacement (0s)\n -- {secret} deleted original\n"
+    assert update(first).done() == ["replaced Secret a"]
 
 
-def test_reason_of_a_failure_is_shown_without_pulumis_display(update: Updated) -> None:
+def test_reason_of_a_failure_is_shown_without_pulumis_display_and_warnings_are_notes(update: Updated) -> None:
     errors = update(OUTPUT + FAILURE).errors()
     assert "3 GPUs do not fit" in errors
     assert "unchanged" not in errors
@@ -180,23 +185,9 @@ def test_reason_of_a_failure_is_shown_without_pulumis_display(update: Updated) -
     text = "Diagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    Cold start: llm/gemma reads 5 GB.\n    error: no\n"
     assert update(text).errors().splitlines()[1:] == ["    error: no"]
     assert update("gcp:project is missing\n").errors() == "gcp:project is missing", "without diagnostics"
-
-
-def test_warnings_of_the_program_are_notes_of_the_result(update: Updated) -> None:
-    """Such as that Google deletes the machines of a reservation soon."""
+    # Such as that Google deletes the machines of a reservation soon.
     text = "  warning: while it ran\nDiagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    warning: pool l4: soon\n"
     assert update(text + text.splitlines()[-1]).notes() == ["The program warns: pool l4: soon"]
-
-
-def test_a_replacement_whose_creation_failed_has_only_deleted(update: Updated) -> None:
-    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
-    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
-    assert update(deleted + failed).done() == ["deleted NodePool l4"]
-    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
-    assert update(deleted + created).done() == ["replaced NodePool l4"]
-    secret = "kubernetes:core/v1:Secret a"
-    first = f" ++ {secret} created replacement (0s)\n -- {secret} deleted original\n"
-    assert update(first).done() == ["replaced Secret a"]
 
 
 def test_a_run_that_leaves_the_stack_is_named_because_it_stays(update: Updated) -> None:
@@ -286,9 +277,16 @@ def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> F
     return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
 
 
-def test_a_failed_update_of_a_watched_cluster_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_update_of_a_watched_cluster_is_noted_and_one_refused_half_way_has_the_result_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
     assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
+    forecast = rehearsed(Refused, tmp_path, monkeypatch)
+    assert forecast.refused == "serving/gemma: progress deadline exceeded"
+    assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
+    assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
+    assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
 
 
 class Refused(FailsLater):
@@ -299,14 +297,6 @@ class Refused(FailsLater):
 
     def done(self) -> list[str]:
         return ["created Job llm/train"]
-
-
-def test_a_change_refused_half_way_has_the_result_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forecast = rehearsed(Refused, tmp_path, monkeypatch)
-    assert forecast.refused == "serving/gemma: progress deadline exceeded"
-    assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
-    assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
-    assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
 
 
 TWO_SIGNALS = """
@@ -336,9 +326,14 @@ def test_a_rehearsal_under_nohup_outlives_its_terminal() -> None:
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "goes on\n"
 
 
-def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
+def test_the_same_configuration_is_no_change_and_a_snapshot_that_cannot_be_read_stops_first(tmp_path: Path) -> None:
     file = written(tmp_path / "same.yaml", size=1)
     assert command.rehearse(command.Options("prod", file, file)) is None
+    with pytest.raises(Stop, match="cannot be read"):
+        read_file(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(Stop, match=r"bad\.json"):
+        read_file(tmp_path / "bad.json")
 
 
 def test_empty_options_are_not_stated_and_modes_without_capacity_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,11 +355,3 @@ def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
         "Unlike the snapshot: Node n is additional.",
         "Unlike the snapshot: Pod llm/a is missing, and 2 more of this kind.",
     ]
-
-
-def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="cannot be read"):
-        read_file(tmp_path / "none.json")
-    (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(Stop, match=r"bad\.json"):
-        read_file(tmp_path / "bad.json")

@@ -35,7 +35,7 @@ def pins(path: Path) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------- what is upgraded
-def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool() -> None:
+def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool_and_has_a_title() -> None:
     assert parse("") is None
     assert parse("kueue") == Upgrade(("kueue",))
     assert parse("jobset,kueue") == Upgrade(("kueue", "jobset"))
@@ -43,6 +43,10 @@ def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool() -> None:
     assert parse("pool/gpu,maxSurge=2,maxUnavailable=0") == Upgrade(pool="gpu", settings="maxSurge=2,maxUnavailable=0")
     for text in ("kueue", "kueue,jobset", "pool/gpu-l4", "pool/gpu,maxSurge=2"):
         assert str(parse(text)) == text
+    kueue = f"Kueue from {EARLIER_KUEUE_VERSIONS[-1]} to {KUEUE_VERSION}"
+    jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
+    assert Upgrade(("kueue", "jobset")).title == f"the upgrade of {kueue} and {jobset}"
+    assert Upgrade(pool="gpu").title == "the upgrade of pool gpu"
 
 
 @pytest.mark.parametrize(
@@ -58,13 +62,6 @@ def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool() -> None:
 def test_another_upgrade_is_refused_with_what_to_write(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse(text)
-
-
-def test_an_upgrade_has_a_title_with_its_releases() -> None:
-    kueue = f"Kueue from {EARLIER_KUEUE_VERSIONS[-1]} to {KUEUE_VERSION}"
-    jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
-    assert Upgrade(("kueue", "jobset")).title == f"the upgrade of {kueue} and {jobset}"
-    assert Upgrade(pool="gpu").title == "the upgrade of pool gpu"
 
 
 def test_the_configuration_before_has_the_earlier_release_and_the_one_after_the_pinned(tmp_path: Path) -> None:
@@ -114,13 +111,11 @@ def test_a_jobset_that_the_emulator_does_not_have_and_a_stack_without_queues_are
 
 
 # ---------------------------------------------------------------------------------------------------------- standstill
-def test_a_webhook_refuses_from_its_last_answer_to_its_next() -> None:
+def test_a_webhook_refuses_and_kueue_has_no_leader_from_the_last_sign_to_the_next() -> None:
     assert refused([(0, True), (1, True), (2, False), (3, False), (5, True), (6, True)]) == 4
     assert refused([(0, True), (1, True)]) == 0
     assert refused([]) == 0
 
-
-def test_kueue_has_no_leader_from_the_last_sign_of_one_to_the_first_of_the_next() -> None:
     def lease(holder: str, acquired: int, renewed: int) -> dict[str, str]:
         time = "2026-11-23T10:00:{:02}.000000Z"
         return {"holderIdentity": holder, "acquireTime": time.format(acquired), "renewTime": time.format(renewed)}

@@ -135,9 +135,6 @@ def test_own_tries_of_the_official_plugin_count_as_waiting(update: Update) -> No
     ((when, message),) = update.errors
     assert (update.tries, when) == (1, OFFICIAL_ATTEMPT)
     assert "ComputeClass needs GKE 1.30.3-gke.1451000" in message
-
-
-def test_a_late_kind_is_named_after_the_first_attempt_of_the_official_plugin(update: Update) -> None:
     update.fail(INFERENCE_POOL, attempt=OFFICIAL_ATTEMPT)
     ((when, warning),) = update.warnings
     assert (when, "10 minutes" in warning) == (OFFICIAL_ATTEMPT, True)
@@ -166,10 +163,15 @@ def test_remedy_for_kinds_of_gke_is_logged_as_the_wait_of_one_minute_begins_and_
     assert "kueue" not in message.lower()
 
 
-def test_remedy_is_logged_once_for_all_that_wait_for_the_same_controller(update: Update) -> None:
+def test_remedy_is_logged_once_for_all_that_wait_and_another_operation_starts_a_new_wait(update: Update) -> None:
     update.fail(COMPUTE_CLASS, most=1)
     update.fail(COMPUTE_CLASS, name="other", most=2)
     assert len(update.warnings) == 1
+    update.fail(COMPUTE_CLASS)
+    update.seconds += 1000
+    before, update.tries = update.seconds, 0
+    update.fail(COMPUTE_CLASS)
+    assert 60 <= update.seconds - before < 61
 
 
 def test_only_a_longer_delay_of_a_controller_than_usual_logs_a_warning(update: Update) -> None:
@@ -195,14 +197,6 @@ def test_patience_with_a_controller_ends_with_advice_on_it(error: str, advice: l
     update.fail(error)
     ((_, message),) = update.errors
     assert [text for text in advice if text not in message] == []
-
-
-def test_another_operation_on_the_same_resource_starts_a_new_wait(update: Update) -> None:
-    update.fail(COMPUTE_CLASS)
-    update.seconds += 1000
-    before, update.tries = update.seconds, 0
-    update.fail(COMPUTE_CLASS)
-    assert 60 <= update.seconds - before < 61
 
 
 def change_policy(name: str) -> None:

@@ -29,16 +29,13 @@ def with_second_pool() -> dict[str, Any]:
     return values
 
 
-def test_project_stands_in_every_text_and_numbers_are_quantities() -> None:
+def test_project_stands_in_every_text_numbers_are_quantities_and_an_empty_configuration_is_a_cluster() -> None:
     settings = loaded(good())
     assert settings.settings.buckets[0].name == settings.of(FineTune)[0].section.volume.bucket == "models-my-project"
     assert settings.settings.serving[0].resources.cpu == "4"
-
-
-def test_empty_configuration_is_a_cluster_by_default_as_are_empty_sections_and_a_token() -> None:
-    settings = loaded({})
-    assert (settings.cluster.mode, settings.settings.queues) == ("autopilot", None)
-    assert loaded({"serving": None, "cluster": None}) == loaded({"hfToken": "anything"}) == settings
+    empty = loaded({})
+    assert (empty.cluster.mode, empty.settings.queues) == ("autopilot", None)
+    assert loaded({"serving": None, "cluster": None}) == loaded({"hfToken": "anything"}) == empty
 
 
 def test_items_know_their_path_and_cannot_be_changed() -> None:
@@ -71,17 +68,21 @@ def test_misspelled_key_of_the_maintenance_is_reported() -> None:
     assert "gke-ai:cluster.maintenance.window.startTim" in paths
 
 
-def test_namespaces_come_once_in_order_of_use() -> None:
+def test_namespaces_come_once_in_order_of_use_and_a_tenant_has_its_own_without_a_queue() -> None:
     values = good()
     values["queues"]["localQueues"].append({"name": "lq", "namespace": "team-a", "clusterQueue": "gpus"})
     values["buckets"][0]["grants"].append({"namespace": "elsewhere"})
     assert loaded(values).namespaces == ["llm", "team-a"]
+    assert {"team-a", "team-b", "team-c", "llm"} == set(load(base("tenants"), PROJECT).namespaces)
 
 
-def test_selector_is_the_gpu_type_and_the_pool_where_two_have_it() -> None:
+def test_selector_is_the_gpu_type_and_the_pool_where_two_have_it_and_gpus_default_to_those_of_the_machine() -> None:
     assert loaded(good()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
     assert loaded(with_second_pool()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
     assert loaded(on_autopilot()).placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
+    attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
+    assert attached.gpus == ("nvidia-tesla-t4", 2)
 
 
 def test_flavor_labels_distinguish_its_pools_and_a_stated_quota_keeps_its_words_and_order() -> None:
@@ -120,12 +121,6 @@ def test_pools_without_zones_follow_the_system_pool_and_others_have_those_for_ai
     assert loaded(values).node_pools[0].zones == ("us-central1-ai1a",)
 
 
-def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
-    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
-    attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
-    assert attached.gpus == ("nvidia-tesla-t4", 2)
-
-
 def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() -> None:
     values = good()
     flavors = [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]
@@ -142,10 +137,7 @@ def test_priority_is_the_classs_else_the_global_default() -> None:
     del values["training"][0]["priorityClass"]
     settings = loaded(values)
     assert (settings.servers[0].priority, settings.placed_runs[0].priority) == (20, 5)
-
-
-def test_training_may_go_first_where_the_queue_never_preempts() -> None:
-    values = good()
+    values = good()  # training may go first where the queue never preempts
     values["queues"]["priorityClasses"][0]["value"] = 30
     values["queues"]["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}
     loaded(values)
@@ -229,7 +221,3 @@ def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
             part[path[-1]] = odd
             for problem in problems_of(values):
                 assert all((problem.path, problem.cause, problem.remedy)), path
-
-
-def test_a_tenant_has_its_namespace_without_a_queue() -> None:
-    assert {"team-a", "team-b", "team-c", "llm"} == set(load(base("tenants"), PROJECT).namespaces)

@@ -76,21 +76,22 @@ def test_a_run_waits_for_a_new_node_and_its_containers_or_takes_an_idle_one_at_o
     assert spans(replay) == [[(0, 50)], [(1 + NEW, 51 + NEW)]]
 
 
-def test_a_run_takes_the_fullest_of_the_nodes_that_are_ready() -> None:
+def test_a_run_takes_the_fullest_of_the_ready_nodes_and_moves_to_one_that_is_free_before_capacity() -> None:
     trace = [run(0, 600, pods=2), run(1, 5000), run(700, 100), run(701, 10, accelerators=2)]
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), trace)
     assert spans(replay)[2:] == [[(700, 800)], [(701, 711)]], "the older node stays empty for the last run"
+    capacity = Scripted(out={"onDemand": 50_000})
+    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 1000, pods=2), run(1, 10)], capacity)
+    assert spans(replay)[1] == [(1000, 1010)]
+    assert node_counts(replay) == {"l4/g2-standard-24/onDemand": 1}, "the request for a node is canceled"
 
 
-def test_a_pool_of_fixed_size_keeps_its_nodes() -> None:
+def test_a_pool_of_fixed_size_keeps_its_nodes_and_another_its_minimum_after_ten_idle_minutes() -> None:
     pool = {**gpu_pool(), "nodesPerZone": 2}
     del pool["autoscaling"]
     replay = replayed(configured(8, gpuPools=[pool]), [run(0, 50, pods=4), run(100_000, 50, pods=4)])
     assert spans(replay) == [[(0, 50)], [(100_000, 100_050)]]
     assert pools(replay)[0].nodes[:27] == [2.0] * 27
-
-
-def test_an_idle_node_leaves_after_ten_minutes_but_not_below_the_minimum() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 50, pods=4), run(10_000, 50, pods=4)])
     (group,) = groups(replay).values()
     assert [unit.gone for unit in group.gone] == [50 + NEW + NODE_IDLE.seconds]
@@ -115,13 +116,6 @@ def test_a_run_waits_while_the_pool_is_at_its_maximum_and_the_highest_priority_g
     trace = [run(0, 1000, pods=4), run(1, 10, pods=4, priority="low"), run(2, 10, pods=4, priority="high")]
     replay = replayed(configured(12, gpuPools=[gpu_pool(nodes=(2, 2))]), trace)
     assert spans(replay)[1:] == [[(1010, 1020)], [(1000, 1010)]]
-
-
-def test_a_run_moves_to_a_node_that_is_free_before_google_has_capacity() -> None:
-    capacity = Scripted(out={"onDemand": 50_000})
-    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 1000, pods=2), run(1, 10)], capacity)
-    assert spans(replay)[1] == [(1000, 1010)]
-    assert node_counts(replay) == {"l4/g2-standard-24/onDemand": 1}, "the request for a node is canceled"
 
 
 def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
@@ -192,24 +186,19 @@ def test_a_reclaimed_node_stops_the_whole_run_which_keeps_its_quota_once() -> No
 SHORT = {"mode": "flexStart", "maxRunDurationSeconds": 1000}
 
 
-def test_flex_start_ends_a_node_with_its_maximum_run_duration() -> None:
+def test_flex_start_ends_a_node_with_its_maximum_run_duration_and_a_run_that_never_reaches_a_checkpoint() -> None:
     queues = configured(8, gpuPools=[gpu_pool(capacity=SHORT)])
     replay = replayed(queues, [run(0, 1000, checkpoint=100)], Scripted(wait=200))
     begin, again = 200 + NEW, 1200 + 200 + NEW
     assert replay.runs[0].spans == [(begin, 1200), (again, again + 1000 - (1200 - begin) // 100 * 100)]
     assert (replay.runs[0].expiries, replay.runs[0].reclaims) == (1, 0)
     assert pools(replay)[0].expired == 1
-
-
-def test_a_run_that_never_reaches_a_checkpoint_fails_and_frees_its_quota() -> None:
     replay = replayed(configured(1, gpuPools=[gpu_pool(capacity=SHORT)]), [run(0, 1000), run(1, 10)], pods=1)
     failed, next_run = replay.runs
     assert (failed.failed, failed.ended, failed.expiries) == (True, False, MOST_FRUITLESS)
     assert next_run.ended
     assert next_run.admitted[0][0] == failed.admitted[0][1]
-
-
-def test_nodes_of_queued_provisioning_serve_only_their_request() -> None:
+    # Nodes of queued provisioning serve only their request.
     queues = configured(8, gpuPools=[gpu_pool(mode="queuedFlexStart")])
     replay = replayed(queues, [run(0, 50), run(1000, 50)], Scripted(wait=100))
     assert spans(replay)[1] == [(1100 + NEW, 1150 + NEW)]
@@ -239,13 +228,10 @@ def test_a_compute_class_falls_to_its_next_priority_without_capacity(
     assert {group.kind.mode for group in groups(replay).values() if group.units} == {used}
 
 
-def test_autopilot_gives_each_pod_a_node_of_its_own() -> None:
+def test_autopilot_gives_each_pod_a_node_of_its_own_and_queues_that_share_a_pool_share_a_clock() -> None:
     replay = replayed(configured(8), [run(0, 50, pods=3, cpu=4, memory=16)])
     assert node_counts(replay) == {"autopilot/g2-standard-8/onDemand": 3}
     assert "no node has 3 nvidia-l4" in replayed(configured(8), [run(0, 50, accelerators=3)]).runs[0].unplaced
-
-
-def test_queues_that_share_a_pool_share_a_clock() -> None:
     of, quota = {"f": ["l4"], "g": ["l4", "more"], "h": ["x"]}, {"nvidia.com/gpu": "1"}
     cluster_queues = [
         {"name": name, "flavors": [{"flavor": flavor, "quota": quota}]} for name, flavor in zip("abc", of, strict=True)
@@ -342,7 +328,7 @@ def test_the_order_in_which_kueue_reports_admissions_has_no_effect() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- result
-def test_the_day_of_a_pool_has_nodes_by_hour_and_their_cost() -> None:
+def test_the_day_of_a_pool_has_nodes_by_hour_their_cost_and_waiting_for_quota_and_for_nodes() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 7200, pods=2), run(0, 50)])
     prices = Prices("EUR", "2026-11-01", {"g2-standard-24/onDemand": Decimal(2)})
     (pool,) = pools(replay, prices=prices)
@@ -354,9 +340,6 @@ def test_the_day_of_a_pool_has_nodes_by_hour_and_their_cost() -> None:
     by_gpu = Prices("EUR", "2026-11-01", {"nvidia-l4/onDemand": Decimal(1)})
     assert pools(replay, prices=by_gpu)[0].cost == round(2 * (2 + second), 2)
     assert (pools(replay)[0].cost, pools(replay)[0].currency) == (None, "")
-
-
-def test_the_day_of_a_queue_separates_waiting_for_quota_and_for_nodes() -> None:
     one = Run(0, run(0, 10), "one", admitted=[(5, 10), (30, 60)], spans=[(8, 10), (40, 60)])
     assert (one.waited, one.waited_for_quota, one.waited_for_nodes) == (8, 25, 13)
 

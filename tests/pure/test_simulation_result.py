@@ -109,12 +109,12 @@ def ran(number: int, time: float, spans: Sequence[Span], queue: str = "training"
 class TestUnhappiest:
     """The runs with the longest delays, and why."""
 
-    def test_the_delay_is_what_a_run_took_beyond_its_duration(self, queues: Queues) -> None:
+    def test_the_delay_is_beyond_the_duration_and_at_most_ten_are_listed_with_those_that_never_end_first(
+        self, queues: Queues
+    ) -> None:
         late, soon = ran(0, 0, [(3600, 7200)]), ran(1, 0, [(60, 120)])
         found = unhappiest([soon, late, ran(2, 5, [(5, 10)])], queues)
         assert [(entry.row, entry.delay) for entry in found] == [(1, 3600), (2, 60)]
-
-    def test_at_most_ten_are_listed_and_those_that_never_end_come_first(self, queues: Queues) -> None:
         runs = [ran(number, 0, [(100 + number, 200 + number)]) for number in range(20)]
         found = unhappiest([*runs, ran(20, 0, [], pods=9)], queues)
         assert len(found) == SHOWN
@@ -253,34 +253,35 @@ class TestWords:
     def test_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(self, figures: list[Figure], said: str) -> None:
         assert words.sentence(result(*figures, seeds=3)) == f"With {B} instead of {A}, {said}."
 
-    def test_a_table_of_differences_compares_the_seeds_that_have_both(self) -> None:
+    def test_a_table_of_differences_compares_the_seeds_that_have_both_and_knows_what_is_certain(self) -> None:
         found = result(figure("preemptions", (4, 6, 100), (1, 3, None)), seeds=3)
         differs = ("training", "preemptions", "5 (4 to 6)", "2 (1 to 3)", "−3 ± 0", "yes")
         assert rows(found, "Differences") == [differs]
-
-    def test_every_figure_that_is_a_result_can_be_said(self) -> None:
-        for (kind, key), measure in words.MEASURES.items():
-            found = result(Figure(kind, "q", key, ((1, 1), (5, 5))), seeds=2)
-            assert words.sentence(found).endswith("every figure is the same.") == measure.given
-
-    def test_a_run_that_can_never_start_is_certain_and_no_statistic(self) -> None:
         found = result(figure("never_started", (0, 0, 0), (0, 1, 0)), seeds=3)
         assert rows(found, "Differences")[0][-1] == "certain"
         assert rows(found, "Waiting, means of 3 seeds")[1][2].endswith("▲")
         both_ways = result(figure("never_started", (0, 1, 0), (1, 0, 1)), seeds=3)
         assert words.sentence(both_ways).endswith("no figure differs by more than the seeds do.")
 
-    def test_every_compared_configuration_has_a_verdict(self) -> None:
+    def test_every_figure_that_is_a_result_can_be_said(self) -> None:
+        for (kind, key), measure in words.MEASURES.items():
+            found = result(Figure(kind, "q", key, ((1, 1), (5, 5))), seeds=2)
+            assert words.sentence(found).endswith("every figure is the same.") == measure.given
+
+    def test_every_compared_configuration_has_a_verdict_and_more_differences_than_a_sentence_holds_are_counted(
+        self,
+    ) -> None:
         found = result(figure("preemptions", (4, 4), (4, 4), (0, 0)), seeds=2)
         assert words.sentence(found) == (
             f"With {B} instead of {A}, every figure is the same. "
             f"With third.yaml instead of {A}, Kueue preempts runs of training 0 instead of 4 times."
         )
-
-    def test_more_differences_than_a_sentence_holds_are_counted(self) -> None:
         names = [f"q{number}" for number in range(6)]
         found = result(*(figure("preemptions", (1,), (2,), name=name) for name in names))
         assert ". 2 other figures of the tables differ too." in words.sentence(found)
+        found = result(figure("wait_p90", (60,)))
+        late = replace(found, configurations=(replace(found.configurations[0], late=2),))
+        assert any("decided twice after the clock had moved on" in line for line in words.remarks(late))
 
     def test_the_verdict_of_one_configuration_names_the_queue_that_waits_longest(self) -> None:
         waits = [figure(f"wait_{key}", (seconds,)) for key, seconds in (("p50", 60), ("p90", 600), ("longest", 7200))]
@@ -293,11 +294,6 @@ class TestWords:
         assert failed.endswith("2 of 9 runs are given up.")
         spread = rows(result(figure("wait_p90", (60, 120)), seeds=2), "Spread over the seeds")
         assert spread == [("training", "waits p90", "1.5 min", "1.0 min", "2.0 min")]
-
-    def test_late_decisions_are_named(self) -> None:
-        found = result(figure("wait_p90", (60,)))
-        late = replace(found, configurations=(replace(found.configurations[0], late=2),))
-        assert any("decided twice after the clock had moved on" in line for line in words.remarks(late))
 
     def test_a_value_has_its_unit_a_duration_the_one_that_suits_it_and_a_difference_a_sign(self) -> None:
         values = (None, Unit.COUNT), (1200.0, Unit.COUNT), (0.5, Unit.SHARE), (1.5, Unit.MONEY)
@@ -331,14 +327,12 @@ class TestPicture:
         ElementTree.fromstring(of_others)
         assert "<script" not in of_others
 
-    def test_a_mean_is_over_the_day_of_its_own_configuration(self) -> None:
+    def test_a_mean_is_over_the_day_of_its_own_configuration_and_panels_of_a_queue_have_the_same_axes(self) -> None:
         found = result(figure("wait_p90", (60,), (600,)))
         short = replace(found.configurations[1], hours=1.0)
         picture = simulation_picture.drawn(replace(found, configurations=(found.configurations[0], short)))
         assert f"training with {A}: 4.0 of 4 GPUs in use on average" in picture
         assert f"training with {B}: 8.0 of 4 GPUs in use on average" in picture
-
-    def test_panels_of_a_queue_have_the_same_axes_and_a_queue_without_runs_has_none(self) -> None:
         low, high = (Track("q", "GPUs", quota, (1.0,) * bins, (0.0,), (0,)) for quota, bins in ((2, 3), (8, 5)))
         axes = simulation_picture.axes_of([low, high], 0, 100)
         assert (axes.bins, axes.most_use) == (5, 8)

@@ -52,10 +52,8 @@ def test_the_flags_and_the_verdicts_are_those_of_the_pinned_release() -> None:
         (["--max_num_seqs", "64"], {"max-num-seqs": "64"}),
         (["--max-num-seqs=32", "--max-num-seqs=64"], {"max-num-seqs": "64"}),
         (["--max-num-batched-tokens=8K"], {"max-num-batched-tokens": "8192"}),
-        (
-            ["-tp=2", "-q", "awq", "-ep"],
-            {"tensor-parallel-size": "2", "quantization": "awq", "enable-expert-parallel": ""},
-        ),
+        (["-tp=2", "-q", "awq"], {"tensor-parallel-size": "2", "quantization": "awq"}),
+        (["-ep"], {"enable-expert-parallel": ""}),
         (["--gpu-memory-util", "0.5"], {"gpu-memory-utilization": "0.5"}),
         (["--device-memory-utilization=.5"], {"gpu-memory-utilization": "0.5"}),
         (["--enforce-eager", "--no-enforce-eager"], {"no-enforce-eager": ""}),
