@@ -221,12 +221,9 @@ def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) ->
 
 
 # ------------------------------------------------------------------------------------------ events that belong together
-def test_removed_servers_are_one_part() -> None:
+def test_removed_servers_are_one_part_and_an_evicted_run_starts_again() -> None:
     both = replace(QUIET, servers=(*scaled("a", 1, 0, 0, 0)["servers"], *scaled("b", 2, 0, 0, 0)["servers"]))
     assert sentence(both) == "Merging this removes servers a and b (3 ready replicas)."
-
-
-def test_an_evicted_run_that_starts_again_is_told_from_one_that_starts() -> None:
     evictions = (Eviction(named("t/job/a"), "gpus", 20, "Preempted", seconds=30),)
     for seconds, run in ((60, "1 evicted run again"), (5, "1 run")):
         starts = (Start(named("t/job/a"), "gpus", 20, "spot", seconds=seconds),)
@@ -234,7 +231,7 @@ def test_an_evicted_run_that_starts_again_is_told_from_one_that_starts() -> None
         assert found == f"Merging this evicts 1 run and starts {run}."
 
 
-def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again() -> None:
+def test_an_evicted_workload_is_named_once_and_replaces_none_that_is_deleted() -> None:
     evictions = (Eviction(server("a"), "gpus", 20, "Preempted"),)
     waits = (
         Wait(server("a"), "gpus", 20, "Pending", "quota", count=3),
@@ -244,6 +241,9 @@ def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again(
         "Merging this evicts 1 replica (1 waits at the end), leaves 2 workloads waiting "
         "and leaves 1 workload waiting for nodes."
     )
+    evicted = replace(QUIET, evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),))
+    shrunk = replace(evicted, starts=(Start(server("a"), "gpus", 20, "l4"),), ends=(End(server("a"), "Deleted"),))
+    assert sentence(shrunk) == "Merging this evicts 1 replica, deletes 1 replica and starts 1 replica."
 
 
 def test_58_runs_that_can_never_start_are_in_the_headline_and_in_one_row() -> None:
@@ -283,14 +283,8 @@ def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> 
     assert rows["Servers"][0][-1] == "out at the end"
 
 
-def test_an_evicted_replica_that_is_created_again_replaces_none_that_is_deleted() -> None:
-    evicted = replace(QUIET, evictions=(Eviction(server("a"), "gpus", 20, "Preempted"),))
-    shrunk = replace(evicted, starts=(Start(server("a"), "gpus", 20, "l4"),), ends=(End(server("a"), "Deleted"),))
-    assert sentence(shrunk) == "Merging this evicts 1 replica, deletes 1 replica and starts 1 replica."
-
-
 # ------------------------------------------------------------------------------------------------- read from timelines
-def test_the_only_server_is_removed() -> None:
+def test_the_only_server_is_removed_and_a_waiting_run_starts() -> None:
     server, replicas = deployment("gemma", 1, 1), replica("a", node="node-1")
     admitted = workload("wa", owned("Pod", "gemma-abc-1", "a"), 30, flavor="l4")
     removed = outcome(
@@ -303,9 +297,6 @@ def test_the_only_server_is_removed() -> None:
     )
     assert sentence(removed) == "Merging this removes server gemma (1 ready replica) and deletes 1 replica."
     assert has_effect(removed)
-
-
-def test_a_waiting_run_starts() -> None:
     job = owned("Job", "finetune", "job-uid")
     starts = (3, "workload", workload("wj", job, 20, flavor="l4")), (4, "pod", pod("j1", job, node="node-1"))
     started = outcome(timeline((-1, "workload", waiting("wj", job, 20)), *starts))

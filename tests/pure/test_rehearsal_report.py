@@ -60,12 +60,16 @@ BUSY = replace(
 )
 
 
-def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> None:
+def test_a_picture_has_no_bar_for_a_server_a_pool_or_a_node_that_does_not_exist() -> None:
     steps = ((0, Count(0, 0)), (300, Count(1, 1)))
     lanes = Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)
     picture = rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
     assert "0 of 0" not in picture
     assert picture.count("1 of 1") == 2
+    gone = replace(QUIET, seconds=600, lanes=(Lane("nodes", "cheap", ((0, Count(1, 1)), (600, Count(0, 0)))),))
+    edge = rehearsal_picture.WIDTH - rehearsal_picture.RIGHT
+    bars = [item for item in ElementTree.fromstring(rehearsal_picture.drawn(gone)).iter() if item.get("rx") == "5"]
+    assert max(float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars) < edge - 40
 
 
 def test_one_sentence_says_what_merging_does() -> None:
@@ -93,13 +97,18 @@ def rows_of(title: str, forecast: Forecast, prices: Prices | None = None) -> lis
     return {title: rows for title, _, rows in rehearsal.tables(forecast, prices)}[title]
 
 
-def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
+def test_who_is_evicted_why_at_what_cost_and_how_often_interrupted_is_in_the_tables() -> None:
     tables = {title: rows for title, _, rows in rehearsal.tables(BUSY)}
     assert tables["Evicted"][0][-1] == f"preempted by {GEMMA}: the cohort takes back the quota that it borrows"
     assert tables["Started"][0][0] == f"{GEMMA} (2 replicas)"
     assert [row[3] for row in tables["Waiting at the end"]] == ["the change", "the change", "before the change"]
     assert tables["Nodes"] == [("cheap", "g2-standard-12", "Spot", "0", "4", "0", "4")]
     assert "Interrupted" not in tables
+    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
+    assert [row[-2:] for row in rows_of("Accelerators", BUSY, prices)] == [("0.0 → 1.5", "0.00 → 2.00")]
+    assert [row[-1] for row in rows_of("Accelerators", BUSY, Prices("EUR", "", {}))] == ["no price"]
+    upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
+    assert rows_of("Interrupted", upgraded) == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
 
 
 def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:
@@ -109,19 +118,14 @@ def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> Non
     assert "40 more workloads waited before the change and still wait." in rehearsal.remarks(many)
 
 
-def test_cost_is_that_of_the_price_table() -> None:
-    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
-    assert [row[-2:] for row in rows_of("Accelerators", BUSY, prices)] == [("0.0 → 1.5", "0.00 → 2.00")]
-    assert [row[-1] for row in rows_of("Accelerators", BUSY, Prices("EUR", "", {}))] == ["no price"]
-
-
-def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
+def test_the_section_keeps_its_sentence_when_the_page_is_shortened_and_names_cannot_break_it() -> None:
     (section,) = folding("In the queue", rehearsed(BUSY, None))
     full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
     assert "| training/job/a | gpus | 20 | l4 |" in full
     assert rehearsal_headline.sentence(BUSY) in short
     assert SHORTENED in short
     assert "| training/job/a" not in short
+    assert "<script>" not in "\n".join(rehearsed(replace(QUIET, notes=("a | b <script> @team",)), None))
 
 
 def test_the_report_has_the_sections_of_a_rehearsal_and_of_a_simulated_day(tmp_path: Path) -> None:
@@ -144,10 +148,6 @@ def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_pat
         gke_ai("report", "--rehearsal", file, "--from", file)
 
 
-def test_names_from_a_cluster_cannot_break_the_page() -> None:
-    assert "<script>" not in "\n".join(rehearsed(replace(QUIET, notes=("a | b <script> @team",)), None))
-
-
 def test_the_picture_has_a_lane_for_each_run_server_and_pool_and_says_how_many_it_omits() -> None:
     picture = rehearsal_picture.drawn(BUSY)
     ElementTree.fromstring(picture)
@@ -164,18 +164,6 @@ def test_the_picture_shows_from_when_to_when_the_change_is_applied() -> None:
     assert "The change is applied in 6 minutes" in rehearsal_picture.drawn(applied)
     assert "The change is refused after 6 minutes" in rehearsal_picture.drawn(replace(applied, refused="quota"))
     assert "The upgrade takes 6 minutes" in rehearsal_picture.drawn(replace(applied, upgrade=True))
-
-
-def test_a_node_that_is_given_back_at_the_end_leaves_its_lane_empty() -> None:
-    gone = replace(QUIET, seconds=600, lanes=(Lane("nodes", "cheap", ((0, Count(1, 1)), (600, Count(0, 0)))),))
-    edge = rehearsal_picture.WIDTH - rehearsal_picture.RIGHT
-    bars = [item for item in ElementTree.fromstring(rehearsal_picture.drawn(gone)).iter() if item.get("rx") == "5"]
-    assert max(float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars) < edge - 40
-
-
-def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
-    upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
-    assert rows_of("Interrupted", upgraded) == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
 
 
 # A run that is admitted, runs and is evicted within seconds, and replicas that change at the very end.

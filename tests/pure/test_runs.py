@@ -64,16 +64,13 @@ def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespace
     assert (found[0].restarts, found[0].wanted_pods) == (3, 2)
 
 
-def test_earlier_runs_are_found_in_namespaces_of_the_stack_but_not_in_those_of_tenants_and_others() -> None:
+def test_runs_are_found_in_namespaces_of_the_stack_also_if_a_config_map_owns_them() -> None:
     outputs = {"jobs": [], "namespaces": ["llm", "research"], "tenants": [{"namespace": "research"}]}
     items = {"JobSet": [jobset("pretrain-000000"), jobset("theirs", namespace="research")]}
     assert [str(run) for run in runs.runs_of(outputs, items)] == ["llm/pretrain-000000"]
     found = runs.runs_of({"jobs": [OUTPUT], "namespaces": ["llm"]}, {"JobSet": [jobset(), jobset("theirs")]}, {"llm"})
     assert [str(run) for run in found] == ["llm/pretrain-1a2b3c"], "the stack did not create the namespace"
-
-
-def test_a_run_that_is_deleted_with_an_owner_is_a_run() -> None:
-    """In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none."""
+    # In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none.
     own = jobset()
     own["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "runs-of-gke-ai-dev"}]
     (found,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
@@ -127,7 +124,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, outputs: list[dict[str, Any]], **it
     monkeypatch.setattr(runs, "read", lambda _: (None, runs.runs_of({"jobs": outputs}, items)))
 
 
-def test_finished_run_is_deleted_and_its_entry_is_named(
+def test_finished_run_is_deleted_its_entry_is_named_and_a_refusal_says_why(
     deleted: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Completed")])
@@ -136,6 +133,10 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
     output = capsys.readouterr().out
     assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in output
     assert "gke-ai up --stack prod stops" in output
+    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Failed")])
+    monkeypatch.setattr(runs, "request", lambda *_: Answer(403, error="forbidden"))
+    with pytest.raises(Stop, match="The cluster refuses to delete the JobSet llm/pretrain-1a2b3c: forbidden"):
+        runs.remove(Stack("prod"), "pretrain")
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])
@@ -158,13 +159,6 @@ def test_run_without_a_record_is_not_removed_while_an_update_would_repeat_it(
     runs.remove(Stack("prod"), "finetune")
     assert deleted == ["/apis/batch/v1/namespaces/llm/jobs/finetune-4d5e6f"]
     assert capsys.readouterr().out == "Removed the Job llm/finetune-4d5e6f.\n"
-
-
-def test_refused_removal_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Failed")])
-    monkeypatch.setattr(runs, "request", lambda *_: Answer(403, error="forbidden"))
-    with pytest.raises(Stop, match="The cluster refuses to delete the JobSet llm/pretrain-1a2b3c: forbidden"):
-        runs.remove(Stack("prod"), "pretrain")
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_what_is_no_section_in_a_file_is_refused_alone(stated: dict[str, Any], c
     assert "somebody-elses" not in problem
 
 
-def test_a_token_in_a_file_is_refused_as_in_the_configuration(tmp_path: Path) -> None:
+def test_tokens_keys_with_a_plain_value_and_waivers_are_in_no_file(tmp_path: Path) -> None:
     (tmp_path / "serving.yaml").write_text(yaml.safe_dump([{**SERVERS[0], "arguments": [f"--token={TOKEN}"]}]))
     (problem,) = problems({**good(), "serving": {"file": "serving.yaml"}}, tmp_path)
     assert problem.startswith("serving.yaml: [0].arguments")
@@ -147,9 +147,6 @@ def test_a_token_in_a_file_is_refused_as_in_the_configuration(tmp_path: Path) ->
     (tmp_path / "token.yaml").write_text(f"[{TOKEN}]")
     with pytest.raises(BadConfiguration, match="contains the token in plain text"):
         resolve({"gcp:project": "my-project", f"{PREFIX}hfToken": {"file": "token.yaml"}}, tmp_path)
-
-
-def test_keys_with_a_plain_value_and_waivers_are_in_no_file(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("[mandatory]")
     (tmp_path / "waivers.yaml").write_text("[{policy: no-privileged-pods, resource: '*', reason: because}]")
     (problem,) = problems({**good(), "policies": {"file": "list.yaml"}}, tmp_path)

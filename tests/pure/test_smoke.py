@@ -265,6 +265,10 @@ def test_streamed_answers_have_times_of_tokens_and_throughput(capsys: pytest.Cap
     assert seconds(first) < seconds(answer)
     assert 0 < seconds(per_token) <= seconds(per_token_max)
     assert 0 < float(requests) * 5 == pytest.approx(float(tokens), rel=0.1)
+    code, printed = run(Cluster(lambda _: (200, completion("Jupiter, of", " hydrogen.", usage=6))), capsys, "vllm")
+    assert (code, "24 tokens" in printed) == (0, True)
+    code, printed = run(Cluster(), capsys, "vllm")
+    assert (code, measured(printed)[2:6]) == (0, ["–"] * 4)
 
 
 def test_times_of_a_streamed_answer_are_those_of_its_events() -> None:
@@ -279,15 +283,6 @@ def test_times_of_a_streamed_answer_are_those_of_its_events() -> None:
     answer, _ = answers.streamed(lines(), ENGINES["vllm"], lambda: now, 60)
     assert answer is not None
     assert (answer.first_token, answer.last_token, answer.per_token, answer.seconds) == (0.25, 1.25, 0.25, 1.5)
-
-
-def test_number_of_tokens_is_the_engines_own_and_a_whole_answer_has_no_times(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, printed = run(Cluster(lambda _: (200, completion("Jupiter, of", " hydrogen.", usage=6))), capsys, "vllm")
-    assert (code, "24 tokens" in printed) == (0, True)
-    code, printed = run(Cluster(), capsys, "vllm")
-    assert (code, measured(printed)[2:6]) == (0, ["–"] * 4)
 
 
 def test_jetstream_is_not_asked_for_a_stream_and_the_output_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,9 +373,13 @@ def test_server_without_a_ready_replica_gets_no_request(
     assert cluster.requests == []
 
 
-def test_outputs_of_an_earlier_release_suggest_an_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_an_earlier_release_suggest_an_up_and_a_stack_without_servers_is_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, printed = run(Cluster(), capsys, None)
     assert (code, "do not name its engine" in printed, "→ make up STACK=dev" in printed) == (1, True, True)
+    assert smoke.smoke(Deployed("dev")) == 0
+    assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
 def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
@@ -389,11 +388,6 @@ def test_cluster_that_refuses_connections_ends_without_a_traceback() -> None:
     with pytest.raises(Stop, match="The cluster does not answer") as stopped:
         smoke.smoke(Deployed("dev", address=address, servers=(output(),)))
     assert CREDENTIAL not in str(stopped.value)
-
-
-def test_stack_without_servers_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert smoke.smoke(Deployed("dev")) == 0
-    assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
 def test_the_median_is_the_lower_of_two_and_unknown_times_do_not_count() -> None:

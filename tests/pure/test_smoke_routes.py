@@ -63,7 +63,7 @@ def result(url: str, host: str = "") -> smoke.Result:
     return smoke.check_route(route, Stack("dev"), new_console())
 
 
-def test_servers_with_a_key_are_checked_through_their_gateway(
+def test_servers_with_a_key_are_checked_through_their_gateway_with_that_of_their_tenant(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, requests = gateway
@@ -72,9 +72,6 @@ def test_servers_with_a_key_are_checked_through_their_gateway(
     assert checked.passed, checked
     asked = {(request["path"], request["host"], request["model"]) for request in requests}
     assert asked == {("/v1/completions", "llm.example.com", "google/gemma")}
-
-
-def test_servers_of_a_tenant_get_the_tenants_key(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEWAY_API_KEY", "key-of-the-whole-stack")
     monkeypatch.setattr(f"{__name__}.KEY", tenant_api_key("key-of-the-whole-stack", "llm"))
     (route,) = keyed_routes({**outputs(gateway[0]), "tenants": [{"namespace": "llm"}]})

@@ -178,13 +178,10 @@ def test_a_pod_keeps_what_the_scheduler_reads_and_its_group_without_which_kueue_
     assert trim("Pod", pod)["metadata"]["annotations"] == annotations
 
 
-def test_labels_that_a_selector_names_survive_and_no_other() -> None:
+def test_labels_that_any_form_of_selection_names_survive_and_no_other() -> None:
     trimmed = trim_all({"Pod": [POD], "PodDisruptionBudget": [BUDGET]})
     assert trimmed["Pod"][0]["metadata"]["labels"] == {"app": "gemma"}
     assert CANARY not in json.dumps(trimmed)
-
-
-def test_every_form_of_selection_names_labels() -> None:
     term = {"matchExpressions": [{"key": "expression", "operator": "Exists"}]}
     pods = {"topologyKey": "rack", "matchLabelKeys": ["match"], "mismatchLabelKeys": ["mismatch"]}
     spec = {
@@ -211,6 +208,9 @@ def test_a_snapshot_is_read_as_it_was_written_with_objects_in_the_order_of_their
     assert json.loads(written.to_json())["takenAt"] == "2026-11-22T10:00:00Z"
     items = [{"metadata": {"name": name, "namespace": "n"}} for name in ("b", "a")]
     assert [item["metadata"]["name"] for item in snapshot(Pod=items).of("Pod")] == ["a", "b"]
+    selector = {"matchLabels": {"name": "A_b", "namespace": "A_b", "uid": "A_b"}}
+    budget = {"metadata": {**PLACE, "labels": selector["matchLabels"]}, "spec": {"selector": selector}}
+    assert read(snapshot(PodDisruptionBudget=[budget]).to_json()).of("PodDisruptionBudget") == [budget]
 
 
 def content(**more: Any) -> str:
@@ -224,6 +224,8 @@ def test_an_older_snapshot_misses_the_kinds_and_settings_that_were_not_yet_part_
     assert read(content(version=3, objects=objects)).missing == ["LimitRange"]
     assert read(content(objects=objects)).missing == []
     assert read(content(version=1)).kueue is None
+    with pytest.raises(InvalidSnapshot, match=r"has version 99 .* Update the checkout"):
+        read(content(version=99, somethingNew=1))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,6 @@ def test_an_older_snapshot_misses_the_kinds_and_settings_that_were_not_yet_part_
         (content(objects={"Pod": [{"metadata": {}, "spec": {}}]}), r"objects.Pod\[0\].metadata.name is missing"),
         (content(objects={"Pod": [{"metadata": PLACE, "spec": {}, "x": "x"}]}), r"Pod\[0\].x is a field that"),
         (content(objects={"Pod": [{"spec": {}}]}), r"objects.Pod\[0\].metadata is missing"),
-        (content(version=99, somethingNew=1), r"has version 99 .* Update the checkout"),
         (content(kueue={"webhook": {"port": 1}}), r"kueue\.webhook is a field that a snapshot never contains"),
     ],
 )
@@ -274,12 +275,6 @@ def test_name_that_no_cluster_accepts_is_refused_with_its_path(path: str, value:
     with pytest.raises(InvalidSnapshot, match=re.escape(f"objects.Pod[0].{path} is not a")) as refused:
         read(content(objects={"Pod": [pod]}))
     assert "gke-ai snapshot" in str(refused.value)
-
-
-def test_a_label_may_have_the_name_of_a_checked_field() -> None:
-    selector = {"matchLabels": {"name": "A_b", "namespace": "A_b", "uid": "A_b"}}
-    budget = {"metadata": {**PLACE, "labels": selector["matchLabels"]}, "spec": {"selector": selector}}
-    assert read(snapshot(PodDisruptionBudget=[budget]).to_json()).of("PodDisruptionBudget") == [budget]
 
 
 def test_claims_and_devices_keep_what_the_scheduler_reads_and_no_parameters_and_addresses() -> None:
@@ -366,16 +361,13 @@ class Cluster:
         return Answer(200, {"items": items[:2], "metadata": {"continue": "2"}})
 
 
-@pytest.mark.parametrize("expires", [False, True])
-def test_all_pages_are_read(monkeypatch: pytest.MonkeyPatch, expires: bool) -> None:
-    monkeypatch.setattr(command, "request", Cluster(expires).answer)
-    pods = command.list_all(None, kinds()["Pod"])  # type: ignore[arg-type]
-    assert [pod["metadata"]["name"] for pod in pods] == ["a", "b", "c"]
-
-
-def test_forbidden_kind_is_named_missing_and_without_any_kind_there_is_no_snapshot(
+def test_all_pages_are_read_and_a_forbidden_kind_is_named_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for expires in (False, True):
+        monkeypatch.setattr(command, "request", Cluster(expires).answer)
+        pods = command.list_all(None, kinds()["Pod"])  # type: ignore[arg-type]
+        assert [pod["metadata"]["name"] for pod in pods] == ["a", "b", "c"]
     monkeypatch.setattr(command, "request", Cluster().answer)
     taken = command.take("prod", None)  # type: ignore[arg-type]
     assert (taken.missing, "Node" in taken.objects, taken.objects["Job"]) == (["Node"], False, [])
@@ -408,19 +400,15 @@ def kueue_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return read(command.take("prod", None).to_json()).kueue  # type: ignore[arg-type]
 
 
-def test_a_snapshot_has_the_settings_of_kueue_that_decide_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_has_the_settings_of_kueue_that_decide_and_a_rehearsal_says_in_which_its_own_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     mapping = {"name": "mrdma.google.com/nics", "deviceClassNames": ["mrdma.google.com"]}
-    decides = {
-        "resources": {"deviceClassMappings": [mapping]},
-        "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
-        "featureGates": {"X": True},
-    }
+    decides = {"resources": {"deviceClassMappings": [mapping]}, "featureGates": {"X": True}}
+    decides |= {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
     others = {"webhook": {"port": 1}, "clientConnection": {"qps": CANARY}, "multiKueue": {"origin": CANARY}}
     assert kueue_of(yaml.safe_dump(decides | others), monkeypatch) == decides
     assert kueue_of("a: [", monkeypatch) is None
-
-
-def test_a_rehearsal_says_in_which_settings_its_kueue_differs() -> None:
     fair: dict[str, object] = {"fairSharing": {"preemptionStrategies": []}}
     (note,) = kueue.differing(fair | {"integrations": {}}, {"integrations": {}})
     assert note.startswith("Kueue is configured otherwise in the cluster: fairSharing. ")

@@ -258,10 +258,16 @@ def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> N
     assert by_name == {"mrdma.google.com": {"expression": rdma}, request["deviceClassName"]: {"expression": "false"}}
 
 
-def test_the_same_key_gives_the_same_hashes_and_another_key_others(hashed: Snapshot) -> None:
+def test_the_same_key_gives_the_same_hashes_also_in_the_configuration_of_kueue(hashed: Snapshot) -> None:
     assert hash_names(taken(), {OWN, "shared"}, KEY) == hashed
     other = hash_names(taken(), {OWN, "shared"}, b"x" * 32)
     assert other.of("Job")[0]["metadata"]["name"] != hashed.of("Job")[0]["metadata"]["name"]
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [PRIVATE, "kube-system"]}
+    kueue = {"managedJobsNamespaceSelector": {"matchExpressions": [expression]}}
+    hashed = hash_names(taken().model_copy(update={"kueue": kueue}), {OWN}, KEY)
+    assert hashed.kueue is not None
+    (stated,) = hashed.kueue["managedJobsNamespaceSelector"]["matchExpressions"]
+    assert stated["values"] == [hashed.of("Namespace")[0]["metadata"]["name"], "kube-system"]
 
 
 def test_a_stack_uses_the_texts_of_its_objects_but_not_those_of_secrets_and_those_of_its_outputs() -> None:
@@ -292,15 +298,6 @@ def test_the_command_prints_hashed_names_and_refuses_a_short_key(
     printed = capsys.readouterr().out
     assert json.loads(printed)["hashed"]
     assert PRIVATE not in printed
-
-
-def test_namespaces_in_the_configuration_of_kueue_are_hashed_as_those_of_objects() -> None:
-    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [PRIVATE, "kube-system"]}
-    kueue = {"managedJobsNamespaceSelector": {"matchExpressions": [expression]}}
-    hashed = hash_names(taken().model_copy(update={"kueue": kueue}), {OWN}, KEY)
-    assert hashed.kueue is not None
-    (stated,) = hashed.kueue["managedJobsNamespaceSelector"]["matchExpressions"]
-    assert stated["values"] == [hashed.of("Namespace")[0]["metadata"]["name"], "kube-system"]
 
 
 def test_the_workload_of_a_stateful_set_keeps_the_form_by_which_kueue_finds_it() -> None:

@@ -49,17 +49,14 @@ def many() -> status.ClusterObjects:
     return status.ClusterObjects(workloads=workloads, pods=[pod(n) for n in range(1000)])
 
 
-def test_many_workloads_are_a_row_per_queue() -> None:
+def test_many_workloads_are_a_row_per_queue_with_the_reason_of_the_longest_wait() -> None:
     text = printed(many())
     assert len(text.splitlines()) < 45
     rows = {line.split()[0]: line.split()[1:5] for line in text.splitlines() if "/" in line.split(" ")[0]}
-    assert sum(int(count) for name in ("llm/first", "llm/second") for count in rows[name]) == 1990
-    assert rows["other/first"] == ["10", "–", "–", "–"]
+    counts = [int(count) for name in ("llm/first", "llm/second") for count in rows[name]]
+    assert (sum(counts), rows["other/first"]) == (1990, ["10", "–", "–", "–"])
     assert "Pending pods (the first 20 of 1000)" in text
     assert "list everything, or the workloads of a queue" in text
-
-
-def test_the_longest_wait_of_a_queue_has_its_reason() -> None:
     waiting = [workload(n) for n in range(30)]
     waiting[7]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     waiting[8]["metadata"]["creationTimestamp"] = "2019-01-01T00:00:00Z"  # evicted a moment ago
@@ -83,13 +80,10 @@ def test_a_selection_is_listed_in_full(selection: status.Selection, shown: int) 
     assert "the first 20" not in text
 
 
-def test_few_workloads_are_a_row_each() -> None:
+def test_few_workloads_are_a_row_each_with_their_wait_in_a_suitable_unit() -> None:
     text = printed(status.ClusterObjects(workloads=[workload(n) for n in range(status.ROWS)]))
     assert sum("/job/job-" in line for line in text.splitlines()) == status.ROWS
     assert "list everything" not in text
-
-
-def test_a_wait_has_the_largest_unit_that_gives_at_least_two() -> None:
     texts = {-1: "0 s", 119: "119 s", 120: "2 m", 7199: "120 m", 7200: "2 h", 172800: "2 d"}
     assert {seconds: span(seconds) for seconds in texts} == texts
 

@@ -243,15 +243,12 @@ def with_settings(folder: Path, name: str = "mine", token: str = "t") -> list[st
 SETTINGS, TOKEN = "/api/v1/namespaces/team-a/configmaps/settings", "/api/v1/namespaces/team-a/secrets/token"
 
 
-def test_a_dry_run_prints_no_value_of_a_secret(tmp_path: Path) -> None:
+def test_a_dry_run_prints_no_value_of_a_secret_and_asks_once_about_equal_pods(tmp_path: Path) -> None:
     with serve(Cluster(published=False), tmp_path) as file:
         result = submit(file, *with_settings(tmp_path, token="canary"), "--dry-run")
     secret, settings, _ = yaml.safe_load_all(result.stdout)
     assert (secret["stringData"], settings["data"]) == ({"key": "(hidden)"}, {"rate": "1"})
     assert "canary" not in result.output
-
-
-def test_equal_pods_are_asked_about_once(tmp_path: Path) -> None:
     run: Any = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
     jobs = [{"name": f"j{index}", "replicas": 1, "template": {"spec": run["spec"]}} for index in range(50)]
     item = {**run, "apiVersion": JOBSET_API, "kind": "JobSet", "spec": {"replicatedJobs": jobs}}

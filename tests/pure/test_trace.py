@@ -46,6 +46,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     rows = (replace(rows[0], topology="preferred=host"), *rows[1:])
     path.write_text(written(rows))
     assert read(path) == rows
+    bad = ROW.replace("3600", "long")
+    with pytest.raises(Stop) as stop:
+        read(file(tmp_path, HEADER, *[bad] * 50))
+    assert [line.split(",")[1] for line in str(stop.value).splitlines()] == [f" line {n}" for n in range(2, 12)]
 
 
 @pytest.mark.parametrize(
@@ -68,13 +72,6 @@ def test_a_mistake_names_its_line_and_column(tmp_path: Path, column: str, value:
     values = dict(zip(COLUMNS, ROW.split(","), strict=True)) | {column: value}
     with pytest.raises(Stop, match=rf"trace.csv, line 3, column {column}: '{value}': use ".replace("/", "\\/")):
         read(file(tmp_path, HEADER, ROW, ",".join(values.values())))
-
-
-def test_ten_mistakes_are_reported_at_once(tmp_path: Path) -> None:
-    bad = ROW.replace("3600", "long")
-    with pytest.raises(Stop) as stop:
-        read(file(tmp_path, HEADER, *[bad] * 50))
-    assert [line.split(",")[1] for line in str(stop.value).splitlines()] == [f" line {n}" for n in range(2, 12)]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +109,14 @@ def test_hostile_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 # ---------------------------------------------------------------------------------------------------------- generator
-def test_the_same_seed_gives_the_same_trace_whose_runs_are_no_larger_than_their_source_allows() -> None:
+def test_the_same_seed_gives_the_same_trace_of_small_enough_runs_and_a_part_begins_at_zero() -> None:
     sources = [Source("team/gpus"), Source("team/tpus")]
     first, again, other = (generate(sources, 100, seed) for seed in (1, 1, 2))
     assert first == again
     assert first != other
     assert {row.pods for row in generate([Source("team/a", most_pods=2)], 200, seed=1)} == {1, 2}
+    rows = [Submission(hour * 3600.0, "team/gpus", "", 1, 1, 1, 1, 60) for hour in range(5)]
+    assert [row.time for row in window(rows, start=1, hours=2)] == [0.0, 3600.0]
 
 
 def test_a_generated_trace_has_the_stated_distributions() -> None:
@@ -215,11 +214,6 @@ def test_a_bad_row_of_a_format_is_named_with_its_column(
 def test_another_file_than_phillys_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Stop):
         import_philly(file(tmp_path, text), QUEUES)
-
-
-def test_a_part_of_a_trace_begins_at_zero() -> None:
-    rows = [Submission(hour * 3600.0, "team/gpus", "", 1, 1, 1, 1, 60) for hour in range(5)]
-    assert [row.time for row in window(rows, start=1, hours=2)] == [0.0, 3600.0]
 
 
 def test_random_bytes_give_a_message_and_no_traceback(tmp_path: Path) -> None:

@@ -77,10 +77,24 @@ def test_a_budget_without_room_for_one_of_each_step_is_refused(hourly: str, budg
     assert limit(Decimal(hourly), "EUR", Decimal(least[1]), int(least[2]), TIMES).seconds >= TIMES.all
 
 
-def test_costs_are_rounded_up() -> None:
+def test_costs_are_rounded_up_and_machines_with_and_without_accelerators_count_at_their_maximum() -> None:
     limits = Limit(Decimal("1.20"), "EUR", Decimal(20), 3600, 60)
     costs = [limits.cost(seconds) for seconds in (0, 1, 3600, 3601)]
     assert costs == [Decimal(text) for text in ("0", "0.01", "1.20", "1.21")]
+    stack = {item.urn: item for item in (pool("g2-standard-24", 2), pool("e2-standard-8", 3))}
+    assert hourly_cost(stack, table(g2_standard_24=5, e2_standard_8=1)) == 13
+    for missing, known in (("e2-standard-8", "g2_standard_24"), ("g2-standard-24", "e2_standard_8")):
+        with pytest.raises(Stop, match=f"no price of {missing}/onDemand"):
+            hourly_cost(stack, table(**{known: 5}))
+    registered = resources(shared_record(configuration("examples/multislice-training.yaml")))
+    stack = {item.urn: item for item in registered}
+    with pytest.raises(Stop) as refused:
+        hourly_cost(stack, table(g2_standard_24=1))
+    unknown = str(refused.value).partition("no price of ")[2].partition(", so")[0].split(", ")
+    assert "ct5lp-hightpu-4t/onDemand" in unknown
+    all_prices = {key: 2 if key.startswith("ct5lp") else 0 for key in unknown}
+    found = prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": all_prices})
+    assert hourly_cost(stack, found) == 12, "three slices of two machines each"
 
 
 def pool(machine: str, count: int) -> Resource:
@@ -93,26 +107,6 @@ def table(**per_hour: int) -> prices.Prices:
     """A price table."""
     keys = {key.replace("_", "-") + "/onDemand": price for key, price in per_hour.items()}
     return prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": keys})
-
-
-def test_machines_with_and_without_accelerators_count_at_their_maximum() -> None:
-    stack = {item.urn: item for item in (pool("g2-standard-24", 2), pool("e2-standard-8", 3))}
-    assert hourly_cost(stack, table(g2_standard_24=5, e2_standard_8=1)) == 13
-    for missing, known in (("e2-standard-8", "g2_standard_24"), ("g2-standard-24", "e2_standard_8")):
-        with pytest.raises(Stop, match=f"no price of {missing}/onDemand"):
-            hourly_cost(stack, table(**{known: 5}))
-
-
-def test_the_slices_of_multislice_training_count_together() -> None:
-    registered = resources(shared_record(configuration("examples/multislice-training.yaml")))
-    stack = {item.urn: item for item in registered}
-    with pytest.raises(Stop) as refused:
-        hourly_cost(stack, table(g2_standard_24=1))
-    missing = str(refused.value).partition("no price of ")[2].partition(", so")[0].split(", ")
-    assert "ct5lp-hightpu-4t/onDemand" in missing
-    all_prices = {key: 2 if key.startswith("ct5lp") else 0 for key in missing}
-    found = prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": all_prices})
-    assert hourly_cost(stack, found) == 12, "three slices of two machines each"
 
 
 def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_people() -> None:
@@ -163,7 +157,7 @@ def test_the_file_says_what_went_wrong_and_the_project_only_if_the_user_says_so(
     assert "- Project: my-project\n" in outcome(project="my-project").written()
 
 
-def test_only_known_reasons_of_a_message_reach_the_file() -> None:
+def test_only_known_reasons_of_a_message_reach_the_file_and_a_failed_claim_fails_its_step() -> None:
     message = (
         "googleapi: Error 403: Quota 'GPUS' exceeded in projects/secret-project for user@example.com, QUOTA_EXCEEDED; "
         "QUOTA_EXCEEDED; SECRET_TOKEN hf_canary PERMISSION_DENIED"
@@ -177,10 +171,7 @@ def test_only_known_reasons_of_a_message_reach_the_file() -> None:
     assert timed(steps, "up", refused) is None
     text = outcome(steps=tuple(steps)).written()
     assert [canary for canary in ("secret-project", "user@example.com", "hf_canary", "GPUS") if canary in text] == []
-
-
-def test_a_failed_claim_or_answer_fails_its_step() -> None:
-    steps: list[Step] = []
+    steps = []
     bad = outcome(claims=(Claim("grant", "fail", 1),), servers=(Answers("a/b", "vLLM", 8, 1, "–", "–"),))
     for name in ("verify", "smoke"):
         assert timed(steps, name, lambda: bad) is bad

@@ -157,13 +157,22 @@ def test_a_pod_does_not_choose_what_runs(
         asyncio.run(launching)
 
 
-def test_a_word_of_the_command_is_never_a_file_of_the_cluster(launcher_for: Any, tmp_path: Path) -> None:
+def test_a_word_of_the_command_is_never_a_file_of_the_cluster_and_arguments_need_permission(
+    launcher_for: Any, tmp_path: Path, program: LocalProgram
+) -> None:
     named = LocalProgram("trainer", str(tmp_path), "/app", sys.prefix, ["/opt/python", "/code/train.py", "..."])
     spec = container("/opt/python", "/code/train.py", volumeMounts=[mount("/opt", "data"), mount("/code")])
     with pytest.raises(NotStarted, match="in a volume whose files come from the cluster"):
         asyncio.run(launcher_for(pod(spec, CONFIG_MAP, bucket_volume())).launch(spec, named))
     spec["volumeMounts"].pop()
     assert asyncio.run(launcher_for(pod(spec, bucket_volume())).launch(spec, named)).command[0] == "/opt/python"
+    exact = LocalProgram(**{**program.__dict__, "command": ["python", "train.py", "--steps=3"]})
+    for spec in (container(args=["--steps=4"]), container(), container("python", "train.py", "--steps=3", "--more")):
+        with pytest.raises(NotStarted, match="is not one that you named"):
+            asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
+    for spec in (container(args=["--steps=3"]), {"name": "c", "image": "trainer"}):
+        launch = asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
+        assert launch.command == ["python", "train.py", "--steps=3"]
 
 
 OF_PYTHON = ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHOME", "PET_RUN_PATH", "PET_RDZV_ENDPOINT")
@@ -186,16 +195,6 @@ def test_the_run_of_the_tutorial_needs_no_more_than_the_command_that_the_tutoria
     assert trusted.arguments(spec, named) == spec["args"]
     trusted.check_folder(spec, named)
     trusted.check_variables((variable["name"] for variable in spec["env"]), named)
-
-
-def test_arguments_need_the_users_permission(launcher_for: Any, program: LocalProgram) -> None:
-    exact = LocalProgram(**{**program.__dict__, "command": ["python", "train.py", "--steps=3"]})
-    for spec in (container(args=["--steps=4"]), container(), container("python", "train.py", "--steps=3", "--more")):
-        with pytest.raises(NotStarted, match="is not one that you named"):
-            asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
-    for spec in (container(args=["--steps=3"]), {"name": "c", "image": "trainer"}):
-        launch = asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
-        assert launch.command == ["python", "train.py", "--steps=3"]
 
 
 # ---------------------------------------------------------------------------------------------------------- model cache

@@ -188,15 +188,9 @@ def shown(checks: list[Check], *states: str) -> list[tuple[str, str, str, str, s
     ]
 
 
-@pytest.mark.parametrize("cluster", [prod, flex_start, compute_class])
-def test_cluster_as_the_stack_relies_on_has_no_fail(cluster: Callable[[], Cluster]) -> None:
-    checks = cluster().checks()
-    assert shown(checks, FAIL) == []
-    assert shown(checks, PASS)
-
-
-def test_every_kind_of_claim_is_compared() -> None:
+def test_clusters_as_the_stacks_rely_on_have_no_fail_and_every_kind_of_claim_is_compared() -> None:
     checks = [check for cluster in (prod(), flex_start(), compute_class()) for check in cluster.checks()]
+    assert shown(checks, FAIL) == []
     kinds = {check.claim for check in checks if check.state == PASS}
     resources = ("cpu", "memory", "ephemeral-storage")
     sizes = {f"{claim} {of}" for claim in ("allocatable", "DaemonSets") for of in resources}
@@ -352,12 +346,13 @@ def test_pool_without_a_ready_node_is_not_seen_yet() -> None:
     assert {check.subject for check in checks if check.claim == "nodes"} == {"pool single-host", "pool multi-host"}
 
 
-def test_server_that_loads_its_model_is_not_seen_yet() -> None:
+def test_server_that_loads_its_model_is_not_seen_yet_and_the_webhook_of_jobset_gets_a_jobset() -> None:
     cluster = prod()
     cluster.server["status"]["conditions"][1]["status"] = "False"
     status_of_server(ready=False)(cluster)
     assert ("model load", UNSEEN) in {(check.claim, check.state) for check in cluster.checks()}
     assert shown(cluster.checks(), FAIL) == []
+    assert set(probes(recorded(resources_of("multislice-training")))) == {KUEUE_CHART, JOBSET_CHART}
 
 
 @pytest.mark.parametrize(
@@ -378,10 +373,6 @@ def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, a
     assert shown(cluster.checks(), FAIL) == []
 
 
-def test_webhook_of_jobset_gets_a_jobset() -> None:
-    assert set(probes(recorded(resources_of("multislice-training")))) == {KUEUE_CHART, JOBSET_CHART}
-
-
 # ------------------------------------------------------------------------------------------------------------ measuring
 def test_durations_are_measured() -> None:
     durations = {f"{duration.step} {duration.of}": duration.seconds for duration in prod().measured().durations}
@@ -400,6 +391,14 @@ def test_minimum_allocatable_and_maximum_daemon_requests_of_a_node_type_are_meas
     (figures,) = [node for node in cluster.measured().nodes if node.machine_type == "g2-standard-24"]
     assert (figures.allocatable["cpu"], figures.daemon_sets, figures.nodes) == ("23", {"cpu": "5"}, 2)
     assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
+    # Requests that a quantity rounds are no less than they are.
+    cluster = prod()
+    requests = {"cpu": "100100u", "memory": "36M"}  # neither whole thousandths of a core nor whole KiB
+    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": requests}
+    measured = cluster.measured()
+    (figures,) = [node for node in measured.nodes if node.machine_type == "g2-standard-24"]
+    assert figures.daemon_sets == {"cpu": "101m", "memory": "35157Ki"}
+    assert shown(cluster.checks(measured), FAIL) == []
 
 
 def test_next_comparison_relies_on_the_measured_figures() -> None:
@@ -412,16 +411,6 @@ def test_next_comparison_relies_on_the_measured_figures() -> None:
     allocatable("cpu", "21")(cluster)
     ((_, claim, _, relied_on, found),) = shown(cluster.checks(measured), FAIL)
     assert (claim, relied_on, found) == ("allocatable cpu", "at least 22", "21")
-
-
-def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are() -> None:
-    cluster = prod()
-    requests = {"cpu": "100100u", "memory": "36M"}  # neither whole thousandths of a core nor whole KiB
-    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": requests}
-    measured = cluster.measured()
-    (figures,) = [node for node in measured.nodes if node.machine_type == "g2-standard-24"]
-    assert figures.daemon_sets == {"cpu": "101m", "memory": "35157Ki"}
-    assert shown(cluster.checks(measured), FAIL) == []
 
 
 def test_command_prints_fails_ends_with_1_and_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,7 +153,7 @@ def test_an_evicted_run_that_kueue_passes_over_waits_for_no_preemption() -> None
     assert {wait.text for wait in forecast.waits} == {"2 more GPUs in flavor l4"}
 
 
-def test_a_run_in_a_queue_that_keeps_its_order_waits_for_the_first_one() -> None:
+def test_a_run_waits_for_the_first_one_of_a_queue_that_keeps_its_order_or_for_one_that_overtakes_it() -> None:
     queue = cluster_queue("cluster-queue", "4", "4")
     queue["spec"]["queueingStrategy"] = "StrictFIFO"
     queues = (QUEUES[0], (-1, "queue", queue))
@@ -162,17 +162,17 @@ def test_a_run_in_a_queue_that_keeps_its_order_waits_for_the_first_one() -> None
     texts = {str(wait.workload): (wait.text, wait.never) for wait in forecast.waits}
     before = "llm/job/finetune, which is before it in ClusterQueue cluster-queue (StrictFIFO)"
     assert texts["llm/job/sweep"] == (before, True)
-
-
-def test_a_run_that_another_one_overtakes_has_no_raw_sentence_of_kueue() -> None:
     overtaken = says("w1", JOB, "Workload no longer fits after processing another workload")
     assert only_wait(*QUEUES, (1, "workload", overtaken)).text == OVERTAKEN
 
 
-def test_a_server_without_replicas_does_not_wait() -> None:
+def test_a_server_without_replicas_does_not_wait_and_those_of_a_workload_are_counted() -> None:
     web = owned("StatefulSet", "web", "web-uid")
     held = says("ww", web, "StatefulSet scaled to zero; workload on hold", "OnHold")
     assert outcome(timeline(*QUEUES, (1, "workload", held))).waits == ()
+    # The Workload of a StatefulSet stands for all of its replicas.
+    group = says("ww", owned("StatefulSet", "web", "web-uid"), UNUSED, podSets=[{"name": "main", "count": 3}])
+    assert only_wait(*QUEUES, (1, "workload", group)).count == 3
 
 
 def test_quota_that_becomes_free_and_that_kueue_does_not_try_again_is_said_to_be_free() -> None:
@@ -196,12 +196,6 @@ def test_a_namespace_that_no_longer_matches_its_queue_lets_its_runs_wait_forever
     wait = only_wait(*waits, (-1, "namespace", before), (2, "namespace", after))
     text = "ClusterQueue cluster-queue, whose namespaceSelector does not select namespace llm"
     assert (wait.text, wait.never, wait.otherwise) == (text, True, True)
-
-
-def test_the_replicas_of_a_workload_are_counted() -> None:
-    """The Workload of a StatefulSet stands for all of its replicas."""
-    group = says("ww", owned("StatefulSet", "web", "web-uid"), UNUSED, podSets=[{"name": "main", "count": 3}])
-    assert only_wait(*QUEUES, (1, "workload", group)).count == 3
 
 
 # -------------------------------------------------------------------------------- pods that do not exist, or stay gated
@@ -229,7 +223,7 @@ def test_a_rollout_that_a_resource_quota_blocks_never_ends_if_its_own_replicas_f
     assert outcome(timeline(*old, (2, "deployment", rolled(2)), (1, "warning", event))).waits == (), "it went on"
 
 
-def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
+def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end_and_a_child_job_as_its_job_set() -> None:
     runs = (2, "pod", pod("a", JOB, "n"))
     event = (3, "warning", warning("Job", "finetune", QUOTA.format(1, 1)))
     wait = only_wait((1, "job", job(pods=3)), runs, event)
@@ -239,6 +233,10 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
     assert [wait.before for wait in before.waits] == [True]
     for ended in (job(pods=3, suspend=True), job(pods=3, conditions=conditions(Failed=("True", "", "")))):
         assert "FailedCreate" not in {wait.reason for wait in outcome(timeline((1, "job", ended), event)).waits}
+    child = job("sets-worker-0", "child")
+    child["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "sets"}
+    wait = only_wait((1, "job", child), (2, "warning", warning("Job", "sets-worker-0", QUOTA.format(0, 0))))
+    assert (str(wait.workload), wait.never) == ("llm/jobset/sets", True)
 
 
 @pytest.mark.parametrize(
@@ -259,13 +257,6 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
 )
 def test_a_refused_pod_has_its_reason_in_plain_words(message: str, text: str, never: bool) -> None:
     assert why_refused(message) == (text, never)
-
-
-def test_a_child_job_that_gets_no_pods_waits_as_its_job_set() -> None:
-    child = job("sets-worker-0", "child")
-    child["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "sets"}
-    wait = only_wait((1, "job", child), (2, "warning", warning("Job", "sets-worker-0", QUOTA.format(0, 0))))
-    assert (str(wait.workload), wait.never) == ("llm/jobset/sets", True)
 
 
 @pytest.mark.parametrize(("admitted", "waits"), [(True, 1), (False, 0)])

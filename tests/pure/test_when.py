@@ -161,12 +161,9 @@ def answer_of(*observed: Any, queue: str = "training") -> Answer:
     return answer(timelines.timeline(*observed), named("llm/job/mine"), queue)
 
 
-def test_a_run_starts_at_once() -> None:
+def test_a_run_starts_at_once_or_after_those_that_kueue_evicts_for_it() -> None:
     found = answer_of((1, "workload", workload(flavor="l4")))
     assert (found.admitted, found.starts, found.flavors, found.waits_for) == (True, True, ("l4",), "")
-
-
-def test_a_run_starts_after_those_that_kueue_evicts_for_it() -> None:
     other = timelines.owned("Job", "other", "job-other")
     found = answer_of(
         (-1, "workload", timelines.workload("other", other, 20, "l4")),
@@ -209,7 +206,7 @@ def test_cohorts_within_a_cohort_share_quota_and_those_in_a_circle_end() -> None
     assert roots([queue("a", "x")], [cohort("x", "y"), cohort("y", "x")])[0].keys() == {"a"}
 
 
-def test_holders_are_those_of_the_flavors_that_the_run_could_have() -> None:
+def test_holders_are_those_of_the_flavors_that_the_run_could_have_and_requests_those_that_kueue_counts() -> None:
     def held(name: str, flavor: str, queue: str = "training", gpus: str = "2") -> Object:
         item = timelines.workload(name, timelines.owned("Job", name, name), 20, flavor)
         assignment = {"name": "main", "flavors": {NVIDIA_GPU: flavor}, "resourceUsage": {NVIDIA_GPU: gpus}}
@@ -221,9 +218,6 @@ def test_holders_are_those_of_the_flavors_that_the_run_could_have() -> None:
     found = holders(items, ["training"], {("l4", NVIDIA_GPU)}, now)
     shown = [(run.name, run.requests[NVIDIA_GPU], run.seconds) for run in found]
     assert shown == [("llm/job/large", 4, 3600), ("llm/job/small", 2, 3600)]
-
-
-def test_the_requests_of_a_waiting_run_are_those_that_kueue_counts() -> None:
     item = timelines.waiting("mine", MINE, 20)
     item["status"]["resourceRequests"] = [{"name": name, "resources": {NVIDIA_GPU: "2"}} for name in ("a", "b")]
     assert waiting(item, "training") == Run("llm/job/mine", "training", 20, {NVIDIA_GPU: Fraction(4)})
@@ -279,20 +273,14 @@ def test_reasons_name_who_is_preempted_who_is_ahead_and_missing_nodes_of_pools_o
     assert "No node fits its pods." in "".join(when.reasons(found, with_nodes=True))
 
 
-def test_tables_show_a_part_of_many_runs() -> None:
+def test_tables_show_a_part_of_many_runs_and_the_answer_is_plain_data_too() -> None:
     many = tuple(Run(f"llm/job/{number}", "training", 0, {NVIDIA_GPU: Fraction(1)}) for number in range(10))
     ahead, held = when.tables(replace(WAITS, ahead=many, holders=many[:1]))
     assert (ahead.row_count, held.row_count) == (when.SHOWN + 1, 1)
     assert [*when.tables(STARTS)] == []
-
-
-def test_the_answer_is_plain_data_too() -> None:
     data = when.as_json(replace(WAITS, holders=(Run("llm/job/a", "training", 20, {NVIDIA_GPU: Fraction(2)}),)))
     holder = {"run": "llm/job/a", "clusterQueue": "training", "priority": 20, "requests": {NVIDIA_GPU: "2"}}
     assert (data["waitsFor"], data["holders"]) == ("2 more GPUs in flavor l4", [holder])
-
-
-def test_amounts_are_those_of_accelerators_if_there_are_any() -> None:
     assert when.amounts({NVIDIA_GPU: Fraction(2), "cpu": Fraction(8)}) == "2 GPUs"
     assert when.amounts({"cpu": Fraction(1, 2), "memory": Fraction(2**31)}) == "0.5 cpu, 2Gi memory"
 

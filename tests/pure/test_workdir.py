@@ -81,19 +81,16 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     assert pack(first).digest != pack(second).digest
 
 
-def test_another_code_is_another_run_and_the_same_code_the_same_run(tmp_path: Path) -> None:
+def test_a_run_with_code_is_the_object_of_the_program_and_the_code_and_another_code_another_run(tmp_path: Path) -> None:
     path = folder(tmp_path / "code", PROGRAM)
     first, same = (objects(pack(path))[-1]["metadata"]["name"] for _ in range(2))
     folder(path, {"own/model.py": "print('step 1')\n"})
-    changed, without = (objects(code)[-1]["metadata"]["name"] for code in (pack(path), None))
+    changed, without = (objects(stated)[-1]["metadata"]["name"] for stated in (pack(path), None))
     assert first == same
     assert len({first, changed, without}) == 3
-
-
-def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Path) -> None:
     code = packed(tmp_path, {})
     config_map, run = objects(code)
-    (without,) = objects(None, labels={LABEL: code.digest})
+    (same_run,) = objects(None, labels={LABEL: code.digest})
     metadata = {"name": f"{run['metadata']['name']}-workdir", "namespace": "team-a"}
     assert config_map["metadata"] == {**metadata, "annotations": {SUBMITTED: code.digest}}
     assert config_map["immutable"] is True
@@ -103,7 +100,7 @@ def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Pat
     assert container["volumeMounts"].pop() == {"name": "workdir", "mountPath": PATH}
     assert spec["volumes"].pop() == {"name": "workdir-archive", "configMap": {"name": config_map["metadata"]["name"]}}
     assert spec["volumes"].pop() == {"name": "workdir", "emptyDir": {}}
-    assert run == without
+    assert run == same_run
     # No accelerator, and no more than the container: the pod requests the same.
     assert requests({**spec, "initContainers": [init]}) == requests(spec)
     asked = {"cpu": "4", "memory": "8Gi"}
@@ -287,13 +284,13 @@ def test_an_endless_file_of_patterns_is_refused(text: str, file: str, tmp_path: 
     problem = problem_of(tmp_path, {file: text})
     assert f"{file} has more than" in problem
     assert problem.endswith("Reading the folder could take hours. Shorten it.")
-    included = problem_of(tmp_path / "included", {".gcloudignore": f"#!include:{file}\n", file: text})
-    assert f"{file} has more than" in included
 
 
-def test_a_folder_of_too_many_folders_or_names_for_its_patterns_is_refused(
+def test_an_endless_included_file_and_too_many_folders_or_names_for_the_patterns_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    included: Files = {".gcloudignore": "#!include:.gitignore\n", ".gitignore": "a\n" * 200_000}
+    assert ".gitignore has more than 128 KiB" in problem_of(tmp_path / "included", included)
     path = folder(tmp_path / "many", {})
     for index in range(10_001):
         (path / f"{index}").mkdir(parents=True)
@@ -349,9 +346,17 @@ def test_a_file_with_a_credential_is_refused_by_name(name: str, tmp_path: Path) 
     assert packed(tmp_path, {".gcloudignore": name}).problems == []
 
 
-def test_the_page_lists_the_credentials_that_are_found() -> None:
+def test_the_page_lists_the_credentials_that_are_found_and_a_file_that_can_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = " ".join((ROOT / "docs" / "for-people-who-train.md").read_text().split())
     assert [title for title in dict.fromkeys(title for title, _, _ in credentials.forms()) if title not in page] == []
+
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert "can't be read (Permission denied)" in problem_of(tmp_path, {})
 
 
 ENDLESS = ["eyJaaaaaaaaaaa-", "sk-", "machine x login y ", "-----BEGIN", '"auth": "aA', "gl-xoxa-,"]
@@ -395,14 +400,6 @@ def test_what_no_pod_could_have_is_refused_by_name(make: Any, problem: str, tmp_
     make(path)
     (text,) = pack(path).problems
     assert text.startswith(f"--workdir: {problem}"), text
-
-
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(file: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    assert "can't be read (Permission denied)" in problem_of(tmp_path, {})
 
 
 @pytest.mark.parametrize("size", [MAX_BYTES + 1, 40 * 1024 * 1024])
