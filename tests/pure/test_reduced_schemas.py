@@ -16,17 +16,14 @@ from gke_ai.kube.client import Answer
 
 # Fields of Google's own schema that the emulator does not model:
 # https://github.com/GoogleCloudPlatform/compute-class-api
+G2 = {"machineType": "g2-standard-24", "maxPodsPerNode": 32, "storage": {"bootDiskSize": 200}}
 CLASS: dict[str, Any] = {
     "apiVersion": "cloud.google.com/v1",
     "kind": "ComputeClass",
     "metadata": {"name": "pairs"},
     "spec": {
         "nodePoolConfig": {"imageStreaming": {"enabled": True}, "serviceAccount": "a"},
-        "priorities": [
-            {"machineType": "g2-standard-24", "maxPodsPerNode": 32, "storage": {"bootDiskSize": 200}},
-            {"podFamily": "general-purpose"},
-            {"machineFamily": "n4", "maxPodsPerNode": 64},
-        ],
+        "priorities": [G2, {"podFamily": "general-purpose"}, {"machineFamily": "n4", "maxPodsPerNode": 64}],
     },
 }
 OF_PRIORITIES = [f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")]

@@ -195,10 +195,8 @@ def test_a_run_that_leaves_the_stack_is_named_because_it_stays(update: Updated) 
     kept = " -  kubernetes:batch/v1:Job llm/train-0a1b2c deleted[retain] (0s)\n"
     service = " -  kubernetes:core/v1:Service llm/train-0a1b2c deleted[retain] (0s)\n"
     running = update(kept + service)
-    assert running.notes() == [
-        "Run llm/train-0a1b2c leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
-    ]
-    assert running.done() == []
+    stays = "leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
+    assert (running.notes(), running.done()) == ([f"Run llm/train-0a1b2c {stays}"], [])
     assert update(kept.replace("[retain]", "")).notes() == []
     owner = " -  kubernetes:core/v1:ConfigMap llm/runs-of-gke-ai-dev deleted (1s)\n"
     assert update(kept + owner).notes() == [], "it ends with its owner"
@@ -270,6 +268,16 @@ class FailsLater:
     def stop(self) -> None: ...
 
 
+class Refused(FailsLater):
+    """An update that the cluster refuses when a part of it is applied."""
+
+    def __init__(self, *_: object) -> None:
+        FailsLater.runs = False
+
+    def done(self) -> list[str]:
+        return ["created Job llm/train"]
+
+
 def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
     """The forecast of a change, applied by an update without a cluster."""
     monkeypatch.setattr(Scratch, "run", lambda *_: "")
@@ -287,16 +295,6 @@ def test_a_failed_update_of_a_watched_cluster_is_noted_and_one_refused_half_way_
     assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
     assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
     assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
-
-
-class Refused(FailsLater):
-    """An update that the cluster refuses when a part of it is applied."""
-
-    def __init__(self, *_: object) -> None:
-        FailsLater.runs = False
-
-    def done(self) -> list[str]:
-        return ["created Job llm/train"]
 
 
 TWO_SIGNALS = """

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import pulumi
 import pytest
@@ -51,7 +52,7 @@ class Update:
             self.seconds += attempt
             self.tries += 1
             seen.insert(0, error)
-            resource = {"urn": f"urn::{name}", "id": "", "name": name, "type": "t"}
+            resource: Any = {"urn": f"urn::{name}", "id": "", "name": name, "type": "t"}
             args = pulumi.ErrorHookArgs(**resource, failed_operation="create", errors=seen)
             if not self.loop.run_until_complete(retry.until_answered(args)):
                 break

@@ -73,8 +73,8 @@ def test_runs_are_found_in_namespaces_of_the_stack_also_if_a_config_map_owns_the
     # In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none.
     own = jobset()
     own["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "runs-of-gke-ai-dev"}]
-    (found,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
-    assert found.item == own
+    (owned,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
+    assert owned.item == own
     alone = SimpleNamespace(is_alone=True)
     assert [str(run) for run in runs.known_runs(alone, {"JobSet": [own]})] == ["llm/pretrain-1a2b3c"]  # type: ignore[arg-type]
 

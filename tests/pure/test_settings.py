@@ -158,7 +158,8 @@ def test_queue_may_borrow_from_its_cohort() -> None:
 def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
     settings = loaded(good())
     job = settings.placed_runs[0]
-    assert (job.node_request["memory"], job.pod_request) == (35 * GI, {NVIDIA_GPU: 2})
+    assert job.node_request["memory"] == 35 * GI
+    assert job.pod_request == {NVIDIA_GPU: 2}
     of_server = {"cpu": Fraction(4), **dict.fromkeys(("memory", "ephemeral-storage"), 30 * GI), NVIDIA_GPU: 2}
     assert settings.servers[0].node_request == of_server
 

@@ -66,7 +66,7 @@ class TestSpread:
         found = difference([10, 20, 30, 40, 50], [11, 22, 33, 44, 55])
         # Mean 3, standard deviation 1.5811, t 2.776: 2.776 · 1.5811 / √5.
         assert found is not None
-        assert (found.mean, found.half) == (pytest.approx(3.0), pytest.approx(1.963, abs=0.001))
+        assert [found.mean, found.half] == pytest.approx([3.0, 1.963], abs=0.001)
         assert found.exceeds
         # A seed without a value is no pair.
         assert difference([None, 1, 2], [5, None, 3]) == Difference(1, None)
@@ -102,7 +102,7 @@ def ran(number: int, time: float, spans: Sequence[Span], queue: str = "training"
     """A run that ended after these times of work, or never started."""
     work = sum(stop - start for start, stop in spans) - lost
     submitted = run(time, work or 60.0, queue, **{"priority": "low", **row})
-    times = {"admitted": [*spans], "spans": [*spans], "evictions": max(0, len(spans) - 1)}
+    times: Any = {"admitted": [*spans], "spans": [*spans], "evictions": max(0, len(spans) - 1)}
     return Run(number, submitted, queue, lost=lost, **times, ended=bool(spans))
 
 

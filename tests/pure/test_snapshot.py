@@ -124,36 +124,18 @@ def test_a_listed_field_of_another_shape_carries_nothing(wrong: Any) -> None:
                 assert CANARY not in json.dumps(trim(name, around(path, wrong))), (name, path, listed)
 
 
+PRIVATE = {"contact": CANARY, "kubectl.kubernetes.io/last-applied-configuration": CANARY}
+CLAIMS = [{"name": "nics", "resourceClaimTemplateName": "rdma"}]
+STATUSES = [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}]
+RESOURCES = {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]}
+ENV = [{"name": "HF_TOKEN", "value": CANARY}]
 POD = {
-    "metadata": {
-        "name": "p",
-        "namespace": "research",
-        "labels": {"app": "gemma", "contact": CANARY},
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": CANARY},
-        "managedFields": [{"manager": CANARY}],
-        "finalizers": [CANARY, "batch.kubernetes.io/job-tracking"],
-    },
-    "spec": {
-        "serviceAccountName": CANARY,
-        "imagePullSecrets": [{"name": CANARY}],
-        "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "rdma"}],
-        "volumes": [{"name": CANARY, "secret": {"secretName": CANARY}}],
-        "containers": [
-            {
-                "name": "server",
-                "image": CANARY,
-                "args": [CANARY],
-                "env": [{"name": "HF_TOKEN", "value": CANARY}],
-                "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]},
-            }
-        ],
-    },
-    "status": {
-        "phase": "Running",
-        "message": CANARY,
-        "podIP": CANARY,
-        "resourceClaimStatuses": [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}],
-    },
+    "metadata": {"name": "p", "namespace": "research", "labels": {"app": "gemma", **PRIVATE}, "annotations": PRIVATE}
+    | {"managedFields": [{"manager": CANARY}], "finalizers": [CANARY, "batch.kubernetes.io/job-tracking"]},
+    "spec": {"serviceAccountName": CANARY, "imagePullSecrets": [{"name": CANARY}], "resourceClaims": CLAIMS}
+    | {"volumes": [{"name": CANARY, "secret": {"secretName": CANARY}}]}
+    | {"containers": [{"name": "server", "image": CANARY, "args": [CANARY], "env": ENV, "resources": RESOURCES}]},
+    "status": {"phase": "Running", "message": CANARY, "podIP": CANARY, "resourceClaimStatuses": STATUSES},
 }
 PLACE = {"name": "p", "namespace": "n"}
 BUDGET = {"metadata": {"name": "b", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
@@ -165,13 +147,10 @@ GROUP = ("pod-group-name", "pod-group-total-count", "pod-group-pod-index-label",
 
 def test_a_pod_keeps_what_the_scheduler_reads_and_its_group_without_which_kueue_refuses_it() -> None:
     metadata = {"name": "p", "namespace": "research", "labels": {}, "annotations": {}}
-    resources = {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]}
-    claims = [{"name": "nics", "resourceClaimTemplateName": "rdma"}]
-    statuses = [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}]
     assert trim("Pod", POD) == {
         "metadata": metadata | {"finalizers": ["batch.kubernetes.io/job-tracking"]},
-        "spec": {"containers": [{"name": "server", "resources": resources}], "resourceClaims": claims},
-        "status": {"phase": "Running", "resourceClaimStatuses": statuses},
+        "spec": {"containers": [{"name": "server", "resources": RESOURCES}], "resourceClaims": CLAIMS},
+        "status": {"phase": "Running", "resourceClaimStatuses": STATUSES},
     }
     annotations = {f"kueue.x-k8s.io/{name}": "web" for name in GROUP}
     pod = {**POD, "metadata": {"name": "p", "annotations": annotations}}
@@ -261,11 +240,9 @@ OWNER = {"kind": "Pod", "name": "o", "uid": UID}
     ],
 )
 def test_name_that_no_cluster_accepts_is_refused_with_its_path(path: str, value: Any) -> None:
-    pod: dict[str, Any] = {
-        "metadata": {**PLACE, "uid": UID, "ownerReferences": [{**OWNER}]},
-        "spec": {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "i"}]},
-        "status": {"containerStatuses": [{"name": "c"}]},
-    }
+    spec = {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}
+    metadata, status = {**PLACE, "uid": UID, "ownerReferences": [{**OWNER}]}, {"containerStatuses": [{"name": "c"}]}
+    pod: dict[str, Any] = {"metadata": metadata, "spec": spec, "status": status}
     assert read(content(objects={"Pod": [pod]}))
     *steps, last = path.replace("[0]", ".0").split(".")
     part: Any = pod

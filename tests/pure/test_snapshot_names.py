@@ -130,8 +130,8 @@ def test_a_prefix_of_the_system_keeps_no_name_of_a_team(prefix: str) -> None:
     pod = {"metadata": meta(PRIVATE, "p", namespace="default"), "spec": {"priorityClassName": name}}
     of_team = {"metadata": meta(f"{PRIVATE}-1", "o", None, name, team=PRIVATE), "spec": {}}
     namespace = {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
-    queues = {"LocalQueue": [queue], "ClusterQueue": [{"metadata": {"name": name}, "spec": {}}]}
-    hashed = changed(**queues, Pod=[pod, of_team], Namespace=[namespace])
+    cluster_queue = {"metadata": {"name": name}, "spec": {}}
+    hashed = changed(LocalQueue=[queue], ClusterQueue=[cluster_queue], Pod=[pod, of_team], Namespace=[namespace])
     assert PRIVATE not in hashed.to_json()
     assert "default" in [pod["metadata"]["namespace"] for pod in hashed.of("Pod")]
 

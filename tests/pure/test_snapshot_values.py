@@ -19,43 +19,20 @@ ESCAPE = "\x1b]52;c;aWQ=\x07"
 UID = "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"
 LABEL = "example.com/team"
 # A value that each form allows.
+OF_KUBERNETES = {"uid": UID, "key": "nvidia.com/gpu", "time": "2026-11-22T10:00:00Z", "duration": "5m0s"}
+OF_RESOURCES = {"indexes": "0,2-4", "quantity": "2Gi", "amount": "-1500m", "share": "25%", "number": 0.5, "bool": False}
 GOOD: Mapping[str, Any] = {
     **dict.fromkeys(("name", "label", "value", "part", "word", "text"), "a"),
-    "uid": UID,
-    "key": "nvidia.com/gpu",
-    "time": "2026-11-22T10:00:00Z",
-    "duration": "5m0s",
-    "indexes": "0,2-4",
-    "quantity": "2Gi",
-    "amount": "-1500m",
-    "share": "25%",
-    "number": 0.5,
-    "bool": False,
     **dict.fromkeys(("count", "integer", "long", "int32", "int64"), 1),
+    **OF_KUBERNETES,
+    **OF_RESOURCES,
 }
 # What is written into every field, by what is wrong with it.
-WRONG: Mapping[str, Any] = {
-    "null": None,
-    "a list": [],
-    "an object": {},
-    "an object in a list": [{}],
-    "true": True,
-    "a fraction": 1.5,
-    "a word": "many",
-    "no text": "",
-    "a path": "../a",
-    "an escape sequence": ESCAPE,
-    "upper case": "A-b",
-    "a time that is none": "2026-99-99T99:99:99Z",
-    "a long text": "a" * 5000,
-    "negative": -1,
-    "a negative text": "-1",
-    "above 31 bits": 2**31,
-    "above 63 bits": 2**63,
-    "huge": 10**300,
-    "a huge quantity": "1e300",
-    "infinite": float("inf"),
-}
+NOTHING = {"null": None, "a list": [], "an object": {}, "an object in a list": [{}], "no text": ""}
+TEXTS = {"a word": "many", "a path": "../a", "an escape sequence": ESCAPE, "upper case": "A-b", "a negative text": "-1"}
+LONG = {"a long text": "a" * 5000, "a time that is none": "2026-99-99T99:99:99Z", "a huge quantity": "1e300"}
+NUMBERS = {"true": True, "a fraction": 1.5, "negative": -1, "above 31 bits": 2**31, "above 63 bits": 2**63}
+WRONG: Mapping[str, Any] = {**NOTHING, **TEXTS, **LONG, **NUMBERS, "huge": 10**300, "infinite": float("inf")}
 _SHOWN = "nothing but a person reads it, and no control character is in it"
 _NAMES_NOTHING = "a name that nothing has: see DANGLING"
 _LABELS = "a label may have any value"

@@ -245,8 +245,8 @@ def test_a_run_whose_priority_class_is_missing_is_shown(code: int, monkeypatch: 
 
 
 def test_3000_runs_without_a_workload_are_a_row_of_their_queue() -> None:
-    runs, missing = [run(f"r-{n}", priority="x") for n in range(3000)], {"WorkloadPriorityClass": list[str]()}
-    lost = [silent_workloads.not_created("Job", item, missing) for item in runs]
+    runs = [run(f"r-{n}", priority="x") for n in range(3000)]
+    lost = [silent_workloads.not_created("Job", item, {"WorkloadPriorityClass": ()}) for item in runs]
     text = printed(status.ClusterObjects(workloads=lost))
     (row,) = [line for line in text.splitlines() if line.startswith("llm/lq")]
     assert "3000" in row

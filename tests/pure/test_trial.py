@@ -119,19 +119,11 @@ def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_peo
 def outcome(**changed: Any) -> Outcome:
     """The outcome of a trial."""
     steps = (Step("up", DONE, 60), Step("verify", DONE, 5), Step("smoke", DONE, 5), Step("down", DONE, 50))
-    parts: dict[str, Any] = {
-        "system": "mixed-training-inference",
-        "place": "Google Cloud",
-        "project": "",
-        "versions": (("gke-ai", "0.4.0"),),
-        "limit": Limit(Decimal(30), "EUR", Decimal(20), 2400, 900),
-        "steps": steps,
-        "claims": (Claim("allocatable", "pass", 3),),
-        "durations": (Measured("node-ready", 92, 95, 2),),
-        "servers": (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),),
-        "deleted": True,
-    }
-    return Outcome(**{**parts, **changed})
+    servers = (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),)
+    parts: dict[str, Any] = {"system": "mixed-training-inference", "place": "Google Cloud", "project": ""}
+    parts |= {"versions": (("gke-ai", "0.4.0"),), "limit": Limit(Decimal(30), "EUR", Decimal(20), 2400, 900)}
+    parts |= {"steps": steps, "claims": (Claim("allocatable", "pass", 3),), "servers": servers, "deleted": True}
+    return Outcome(**{**parts, "durations": (Measured("node-ready", 92, 95, 2),), **changed})
 
 
 def test_the_file_has_versions_times_results_and_costs() -> None:

@@ -38,10 +38,8 @@ ENDING = {"deletionTimestamp": "2026-11-28T09:00:00Z"}
 @pytest.mark.parametrize(
     ("pods", "workloads"),
     [
-        ([], []),
-        ([pod(2), pod(1)], [workload(3)]),
+        *(([], []), ([pod(2), pod(1)], [workload(3)]), ([pod(1, phase="Succeeded")], [])),
         ([pod(1, node="")], []),  # waits
-        ([pod(1, phase="Succeeded")], []),
         ([pod(1)], [workload(4)]),  # admitted, and not all on nodes yet
         ([pod(1, namespace="llm")], []),  # no tenant
     ],

@@ -70,18 +70,11 @@ def test_values_are_read_in_every_spelling(line: list[str], values: dict[str, st
 @pytest.mark.parametrize(
     "line",
     [
-        ["--x" + ".a" * 100_000 + "=1"],
-        ["--compilation-config" + ".a" * 60 + "=" + "[" * 100_000],
-        ["--compilation-config=" + "[" * 100_000],
-        ["--kv-transfer-config=" + '\\"' * 60_000],
-        ["--max-num-batched-tokens=" + "9" * 5000 + "k"],
-        ["--max-num-batched-tokens=" + "9" * 4299 + "T"],
-        ["--cpu-offload-gb=" + "9" * 5000],
-        ["--no-such-flag" * 10_000],
-        ["--max-num-seqs=x"] * 20_000,
-        [f"--unknown-{number}" for number in range(20_000)],
-        ["x"] * 20_000,
-        ["--served-model-name", *["a"] * 20_000],
+        *(["--x" + ".a" * 100_000 + "=1"], ["--compilation-config" + ".a" * 60 + "=" + "[" * 100_000]),
+        *(["--compilation-config=" + "[" * 100_000], ["--kv-transfer-config=" + '\\"' * 60_000]),
+        *(["--max-num-batched-tokens=" + "9" * 5000 + "k"], ["--max-num-batched-tokens=" + "9" * 4299 + "T"]),
+        *(["--cpu-offload-gb=" + "9" * 5000], ["--no-such-flag" * 10_000], ["--max-num-seqs=x"] * 20_000),
+        *([f"--unknown-{n}" for n in range(20_000)], ["x"] * 20_000, ["--served-model-name", *["a"] * 20_000]),
     ],
     ids=lambda line: f"{line[0][:30]} {len(line)}",
 )

@@ -216,8 +216,8 @@ def test_holders_are_those_of_the_flavors_that_the_run_could_have_and_requests_t
     items = [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")]
     now = datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1)
     found = holders(items, ["training"], {("l4", NVIDIA_GPU)}, now)
-    shown = [(run.name, run.requests[NVIDIA_GPU], run.seconds) for run in found]
-    assert shown == [("llm/job/large", 4, 3600), ("llm/job/small", 2, 3600)]
+    shown = [f"{run.name}: {run.requests[NVIDIA_GPU]} for {run.seconds:g} s" for run in found]
+    assert shown == ["llm/job/large: 4 for 3600 s", "llm/job/small: 2 for 3600 s"]
     item = timelines.waiting("mine", MINE, 20)
     item["status"]["resourceRequests"] = [{"name": name, "resources": {NVIDIA_GPU: "2"}} for name in ("a", "b")]
     assert waiting(item, "training") == Run("llm/job/mine", "training", 20, {NVIDIA_GPU: Fraction(4)})
