@@ -74,12 +74,8 @@ def test_the_configuration_before_has_the_earlier_release_and_the_one_after_the_
 @pytest.mark.parametrize(
     ("stated", "running", "earlier"),
     [
-        (None, None, "0.18.4"),
-        (KUEUE_VERSION, None, "0.18.4"),
-        ("0.16.2", None, "0.16.2"),
-        ("0.17.3", None, "0.16.2"),
-        ("0.16.2", "0.18.6", "0.18.4"),
-        (None, "0.16.9", "0.16.2"),
+        *((None, None, "0.18.4"), (KUEUE_VERSION, None, "0.18.4"), ("0.16.2", None, "0.16.2")),
+        *(("0.17.3", None, "0.16.2"), ("0.16.2", "0.18.6", "0.18.4"), (None, "0.16.9", "0.16.2")),
     ],
 )
 def test_kueue_is_upgraded_from_the_release_of_the_cluster(

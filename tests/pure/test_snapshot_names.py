@@ -163,18 +163,13 @@ def test_names_in_and_of_provisioning_requests_are_hashed_and_kueue_finds_them_a
     pod_sets = [{"podTemplateRef": {"name": template}, "count": 1}]
     update = {"key": selector, "valueFromProvisioningClassDetail": "ResizeRequestName"}
     spec = {"parameters": parameters, "podSetUpdates": {"nodeSelector": [update]}}
+    asks = {"spec": {"parameters": parameters, "podSets": pod_sets}, "status": {"provisioningClassDetails": details}}
     hashed = changed(
         AdmissionCheck=[{"metadata": {"name": check}, "spec": {"parameters": {"kind": "K", "name": PRIVATE}}}],
         Workload=[{"metadata": meta(workload, "w"), "spec": {}}],
         PodTemplate=[{"metadata": meta(template, "t", (workload, "w"))}],
         ProvisioningRequestConfig=[{"metadata": {"name": PRIVATE}, "spec": spec}],
-        ProvisioningRequest=[
-            {
-                "metadata": meta(request, "r", (workload, "w")),
-                "spec": {"parameters": parameters, "podSets": pod_sets},
-                "status": {"provisioningClassDetails": details},
-            }
-        ],
+        ProvisioningRequest=[{"metadata": meta(request, "r", (workload, "w")), **asks}],
         Pod=[pod],
     )
     assert PRIVATE not in hashed.to_json()
@@ -207,12 +202,9 @@ def test_labels_by_which_services_find_controllers_stay() -> None:
 
 def test_names_of_classes_gates_metrics_and_schedulers_are_hashed() -> None:
     taint = {"key": "cloud.google.com/compute-class", "value": PRIVATE, "effect": "NoSchedule"}
-    spec = {
-        "schedulerName": PRIVATE,
-        "schedulingGates": [{"name": f"{PRIVATE}/gate"}, {"name": "kueue.x-k8s.io/admission"}],
-        "nodeSelector": {"cloud.google.com/compute-class": PRIVATE, "cloud.google.com/reservation-name": PRIVATE},
-        "tolerations": [taint],
-    }
+    gates = [{"name": f"{PRIVATE}/gate"}, {"name": "kueue.x-k8s.io/admission"}]
+    selector = {f"cloud.google.com/{key}": PRIVATE for key in ("compute-class", "reservation-name")}
+    spec = {"schedulerName": PRIVATE, "schedulingGates": gates, "nodeSelector": selector, "tolerations": [taint]}
     metric = {"type": "Pods", "pods": {"metric": {"name": f"{PRIVATE}_depth"}}}
     failures = {"failurePolicy": {"rules": [{"name": PRIVATE, "action": "FailJobSet"}]}}
     hashed = changed(
@@ -237,11 +229,10 @@ def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> N
     claimed = {"name": "nics", "resourceClaimTemplateName": PRIVATE}
     status = {"resourceClaimStatuses": [{"name": "nics", "resourceClaimName": f"{PRIVATE}-1-nics-x7k2p"}]}
     reserved = {"reservedFor": [{"resource": "pods", "name": f"{PRIVATE}-1", "uid": uid("p")}]}
+    classes = {PRIVATE: selects, "mrdma.google.com": rdma}
+    selectors = {name: {"selectors": [{"cel": {"expression": text}}]} for name, text in classes.items()}
     hashed = changed(
-        DeviceClass=[
-            {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": text}}]}}
-            for name, text in ((PRIVATE, selects), ("mrdma.google.com", rdma))
-        ],
+        DeviceClass=[{"metadata": {"name": name}, "spec": selectors[name]} for name in classes],
         ResourceClaimTemplate=[{"metadata": meta(PRIVATE, "t"), "spec": {"spec": spec}}],
         Pod=[{"metadata": meta(f"{PRIVATE}-1", "p"), "spec": {"resourceClaims": [claimed]}, "status": status}],
         ResourceClaim=[{"metadata": meta(f"{PRIVATE}-1-nics-x7k2p", "c"), "spec": spec, "status": reserved}],

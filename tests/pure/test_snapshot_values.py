@@ -35,17 +35,14 @@ NUMBERS = {"true": True, "a fraction": 1.5, "negative": -1, "above 31 bits": 2**
 WRONG: Mapping[str, Any] = {**NOTHING, **TEXTS, **LONG, **NUMBERS, "huge": 10**300, "infinite": float("inf")}
 _SHOWN = "nothing but a person reads it, and no control character is in it"
 _NAMES_NOTHING = "a name that nothing has: see DANGLING"
+_OF_OTHERS = "Kubernetes takes unknown words for those of other controllers"
+_DOMAIN = "Kueue looks for a domain with these values, and evicts a workload whose domain is gone"
 _LABELS = "a label may have any value"
 # What a form allows of these, with the reason.
 HARMLESS: Mapping[str, Mapping[str, str]] = {
     "text": dict.fromkeys(("a word", "no text", "a path", "upper case", "a negative text", "a huge quantity"), _SHOWN),
-    "word": dict.fromkeys(
-        ("a word", "upper case", "a huge quantity"), "Kubernetes takes unknown words for those of other controllers"
-    ),
-    "part": dict.fromkeys(
-        ("a word", "no text", "upper case", "a negative text", "a huge quantity"),
-        "Kueue looks for a domain with these values, and evicts a workload whose domain is gone",
-    ),
+    "word": dict.fromkeys(("a word", "upper case", "a huge quantity"), _OF_OTHERS),
+    "part": dict.fromkeys(("a word", "no text", "upper case", "a negative text", "a huge quantity"), _DOMAIN),
     "value": dict.fromkeys(("a word", "no text", "upper case", "a huge quantity"), _LABELS),
     "key": dict.fromkeys(("a word", "upper case", "a huge quantity"), "a resource or label that nothing has"),
     **dict.fromkeys(("name", "label"), dict.fromkeys(("a word", "a huge quantity"), _NAMES_NOTHING)),

@@ -207,8 +207,7 @@ TWO = ("b", {"cpu": "4", "nvidia.com/gpu": "2"})
     ("flavors", "sets", "problem"),
     [
         ([A, B], [(1, 2, "")], "the 2 pods of a set request 2 of nvidia.com/gpu, and queue lq has 1 in flavor a0"),
-        ([A, TWO], [(1, 2, "")], ""),
-        ([A, B], [(1, 1, ""), (1, 1, "")], ""),
+        *(([A, TWO], [(1, 2, "")], ""), ([A, B], [(1, 1, ""), (1, 1, "")], "")),
         ([A, B], [(1, 1, ""), (1, 1, "a")], ""),  # Kueue tries the next flavor of the first set
         ([A, B], [(1, 1, "a"), (1, 1, "a")], "beside the sets before it, a pod requests 1 of nvidia.com/gpu"),
         ([A, B], [(1, 1, ""), (1, 1, ""), (1, 1, "")], "beside the sets before it"),
@@ -224,15 +223,10 @@ def test_each_set_of_pods_gets_one_flavor(
 ) -> None:
     named = [f"{pool}{index}" for index, (pool, _) in enumerate(flavors)]
     quotas = [{"flavor": name, "quota": quota} for name, (_, quota) in zip(named, flavors, strict=True)]
-    sections = {
-        **PUBLISHED.sections,
-        "gpuPools": [{**PUBLISHED.sections["gpuPools"][0], "name": pool} for pool in ("a", "b")],
-        "queues": {
-            **PUBLISHED.sections["queues"],
-            "flavors": [{"name": name, "pools": [pool]} for name, (pool, _) in zip(named, flavors, strict=True)],
-            "clusterQueues": [{"name": "cq", "flavors": quotas}],
-        },
-    }
+    pools = [{**PUBLISHED.sections["gpuPools"][0], "name": pool} for pool in ("a", "b")]
+    with_pools = [{"name": name, "pools": [pool]} for name, (pool, _) in zip(named, flavors, strict=True)]
+    queues = {"flavors": with_pools, "clusterQueues": [{"name": "cq", "flavors": quotas}]}
+    sections = {**PUBLISHED.sections, "gpuPools": pools, "queues": {**PUBLISHED.sections["queues"], **queues}}
     jobs = []
     for gpus, pods, pool in sets:
         container = {"name": "main", "resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": str(gpus)}}}
@@ -275,10 +269,8 @@ ON_SPOT = {"nodeAffinity": {DURING_SCHEDULING: {"nodeSelectorTerms": [{"matchExp
     ],
 )
 def test_a_run_needs_a_flavor_with_quota_and_nodes(item: Object, quotas: dict[str, str], problem: str) -> None:
-    queues: Object = {
-        **PUBLISHED.sections["queues"],
-        "flavors": [{"name": name, **({"pools": ["gpus"]} if name == "l4" else {})} for name in quotas],
-    }
+    flavors = [{"name": name, **({"pools": ["gpus"]} if name == "l4" else {})} for name in quotas]
+    queues: Object = {**PUBLISHED.sections["queues"], "flavors": flavors}
     of_each = [{"flavor": name, "quota": {"cpu": cpu, "nvidia.com/gpu": "8"}} for name, cpu in quotas.items()]
     of_another = [{"flavor": name, "quota": {"google.com/tpu": "8"}} for name in quotas]
     queues["clusterQueues"] = [{"name": "cq", "flavors": of_each}, {"name": "other", "flavors": of_another}]

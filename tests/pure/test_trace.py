@@ -57,14 +57,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     [
         *(("time", value) for value in ("", "-1", "nan", "inf", "1e300", "noon")),
         *(("queue", value) for value in ("", "gpus", "a/b/c", "Team/gpus", "team/../gpus")),
-        ("priority", "not a name"),
         *(("pods", value) for value in ("0", "1.5", "-1", "9999999999999", "٣")),
-        ("accelerators", "-1"),
-        ("cpu", "four"),
-        ("memory", "16Gi"),
+        *(("priority", "not a name"), ("accelerators", "-1"), ("cpu", "four"), ("memory", "16Gi")),
         *(("duration", value) for value in ("0", "-5", "1e12")),
-        ("checkpoint", "-1"),
-        ("spot", "maybe"),
+        *(("checkpoint", "-1"), ("spot", "maybe")),
         *(("topology", value) for value in ("block", "required=rack", "unconstrained=block", "required=")),
     ],
 )

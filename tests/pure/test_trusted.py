@@ -112,24 +112,22 @@ def test_a_named_command_gets_values_of_the_pod(launcher_for: Any, program: Loca
     assert printed == f"{program.folder} ['--out={data}/x', '--rank=0']\n"
 
 
+OTHER_COMMANDS = [("/bin/sh", "-c", "id"), ("python", "-c", "code", "train.py"), ("python",), ("python", "/x/train.py")]
+NO_PATHS = ("/", "python", "/x/../app", "/a;id")
+
+
 @pytest.mark.parametrize(
     ("spec", "volumes", "message"),
     [
         # Another command, or an interpreter's options before the program.
-        (container("/bin/sh", "-c", "id"), [], "is not one that you named"),
-        (container("python", "-c", "code", "train.py"), [], "is not one that you named"),
-        (container("python"), [], "is not one that you named"),
-        (container("python", "/data/train.py"), [], "is not one that you named"),
+        *((container(*words), [], "is not one that you named") for words in OTHER_COMMANDS),
         # Another working directory, where a file has the name of the program.
         (container(workingDir="/code", volumeMounts=[mount("/code")]), [CONFIG_MAP], "the working directory /code"),
         (container(workingDir="/"), [], "the working directory / is not"),
         # A volume in place of the program, of its folder, or of a word of the command.
         (container(volumeMounts=[mount("/app")]), [CONFIG_MAP], "would replace the program in /app"),
-        (container(volumeMounts=[mount("/")]), [CONFIG_MAP], "is not an absolute path"),
         (container(volumeMounts=[mount("train.py", subPath="train.py")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("python")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("/x/../app")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("/a;id")]), [CONFIG_MAP], "is not an absolute path"),
+        *((container(volumeMounts=[mount(path)]), [CONFIG_MAP], "is not an absolute path") for path in NO_PATHS),
         # A folder of the user, or a script for a shell, as the path in a volume.
         (container(volumeMounts=[mount("/data", "data")]), [bucket_volume(mountOptions="only-dir=../..")], "leads out"),
         (container(volumeMounts=[mount("/data", "data")]), [bucket_volume(mountOptions="only-dir=a;id")], "plain"),

@@ -103,17 +103,13 @@ def test_a_run_for_which_the_quota_becomes_too_small_in_total_can_never_start() 
 @pytest.mark.parametrize(
     ("message", "groups", "never"),
     [
-        (NEVER, [["l4"]], True),
-        (NEVER, [["l4", "spot"]], False),
-        (NEVER, [["cpu"], ["l4"]], True),
-        (NEVER, [], False),
-        (TOGETHER, [["l4"]], True),
+        *((NEVER, [["l4"]], True), (NEVER, [["cpu"], ["l4"]], True), (TOGETHER, [["l4"]], True)),
+        *((NEVER, [["l4", "spot"]], False), (NEVER, [], False)),
         (f"{TOGETHER}, {NEVER.partition(': ')[2].replace('l4', 'spot')}", [["l4", "spot"]], False),
         (f"{NEVER}, untolerated taint {{spot true NoSchedule <nil>}} in flavor spot", [["l4", "spot"]], True),
         (f"{NEVER}, flavor spot doesn't match node affinity", [["l4", "spot"]], True),
         (f"{NEVER}, {UNUSED_SPOT}", [["l4", "spot"]], False),
-        (f"{UNUSED}; {NEVER}", [["l4"]], True),
-        (UNUSED, [["l4"]], False),
+        *((f"{UNUSED}; {NEVER}", [["l4"]], True), (UNUSED, [["l4"]], False)),
         ("couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue", [["l4"]], True),
         ("Workload namespace doesn't match ClusterQueue selector", [["l4"]], True),
     ],
@@ -210,6 +206,9 @@ def rolled(updated: int, replicas: int = 2) -> Item:
 
 
 PRIVILEGED = 'violates PodSecurity "baseline:latest": privileged'
+CPU, GPU = "requests.cpu", "requests.nvidia.com/gpu"
+TWO_QUOTAS = f"exceeded quota: gpus, requested: {CPU}=2,{GPU}=8, used: {CPU}=0,{GPU}=0, limited: {CPU}=4,{GPU}=4"
+ROOM_IN_BOTH = f"room in ResourceQuota gpus ({CPU}: 2 more, 0 of 4 used; {GPU}: 8 more, 0 of 4 used)"
 NO_WEBHOOK = "Internal error occurred: failed calling webhook"
 
 
@@ -245,14 +244,7 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end_and_a_child_j
         (f'{ERROR}pods "x" is forbidden: {PRIVILEGED}', f"pods that the cluster accepts: {PRIVILEGED}", True),
         (f'{ERROR}admission webhook "x" denied the request: no', "pods that the cluster accepts: no", True),
         (f"{ERROR}{NO_WEBHOOK}", f"pods that the cluster accepts: {ERROR}{NO_WEBHOOK}", False),
-        (
-            "create Pod x in StatefulSet x failed error: pods is forbidden: exceeded quota: gpus, requested: "
-            "requests.cpu=2,requests.nvidia.com/gpu=8, used: requests.cpu=0,requests.nvidia.com/gpu=0, limited: "
-            "requests.cpu=4,requests.nvidia.com/gpu=4",
-            "room in ResourceQuota gpus (requests.cpu: 2 more, 0 of 4 used; requests.nvidia.com/gpu: 8 more, 0 of 4 "
-            "used)",
-            True,
-        ),
+        (f"create Pod x in StatefulSet x failed error: pods is forbidden: {TWO_QUOTAS}", ROOM_IN_BOTH, True),
     ],
 )
 def test_a_refused_pod_has_its_reason_in_plain_words(message: str, text: str, never: bool) -> None:
