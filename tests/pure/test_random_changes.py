@@ -61,7 +61,6 @@ TRUE = Forecast(
 
 
 def with_first(forecast: Forecast, part: str, **changes: object) -> Forecast:
-    """The forecast with changes in the first entry of a part."""
     first, *others = getattr(forecast, part)
     parts: dict[str, Any] = {part: (replace(first, **changes), *others)}
     return replace(forecast, **parts)

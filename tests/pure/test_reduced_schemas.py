@@ -31,7 +31,6 @@ FIELDS = ["spec.nodePoolConfig.imageStreaming", *OF_PRIORITIES]
 
 
 def definitions() -> dict[str, dict[str, Any]]:
-    """The emulator's definitions of kinds."""
     items = [item for file in (HERE / "crds").glob("*.yaml") for item in yaml.safe_load_all(file.read_text())]
     return {item["spec"]["names"]["kind"]: item for item in items if item["kind"] == "CustomResourceDefinition"}
 
@@ -51,7 +50,6 @@ class Server:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of a class."""
         schema: dict[str, Any] = self.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         return schema
 
@@ -65,7 +63,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def is_open(schema: Any) -> bool:
-    """Whether every object of a schema accepts more fields."""
     if "properties" in schema:
         inner = all(map(is_open, schema["properties"].values()))
         return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and inner

@@ -124,7 +124,6 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
 
 
 def result(*effects: str, base: Forecast = STEADY) -> Forecast:
-    """The result with the entries of several effects."""
     parts = [EFFECTS[effect][0] for effect in effects]
     keys = {key for part in parts for key in part}
     joined = {key: reduce(add, (part.get(key, ()) for part in parts), getattr(base, key)) for key in keys}

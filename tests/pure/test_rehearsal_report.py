@@ -93,7 +93,6 @@ def test_the_result_says_that_it_is_unsettled_and_how_much_time_is_compressed() 
 
 
 def rows_of(title: str, forecast: Forecast, prices: Prices | None = None) -> list[tuple[str, ...]]:
-    """The rows of a table of a forecast."""
     return {title: rows for title, _, rows in rehearsal.tables(forecast, prices)}[title]
 
 

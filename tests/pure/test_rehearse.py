@@ -34,7 +34,6 @@ from tests.support.commands import gke_ai
 
 
 def written(path: Path, **config: object) -> Path:
-    """A configuration file."""
     path.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in config.items()}}))
     return path
 
@@ -147,7 +146,6 @@ Updated = Callable[[str], Update]
 
 @pytest.fixture
 def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
-    """Returns an update that has printed something."""
     monkeypatch.setattr(Scratch, "start", lambda *_: None)
 
     def printed(output: str) -> Update:
@@ -279,7 +277,6 @@ class Refused(FailsLater):
 
 
 def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
-    """The forecast of a change, applied by an update without a cluster."""
     monkeypatch.setattr(Scratch, "run", lambda *_: "")
     stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
     return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)

@@ -17,19 +17,16 @@ from tests.support.snapshots import TAKEN
 
 
 def configuration(folder: Path, **queues: Any) -> Path:
-    """A stack with these keys of its queues."""
     path = folder / "Pulumi.prod.yaml"
     path.write_text(yaml.safe_dump({"config": {"gke-ai:queues": queues, "gke-ai:serving": []}}))
     return path
 
 
 def snapshot(**more: Any) -> Snapshot:
-    """The snapshot of an empty cluster."""
     return Snapshot(takenAt=TAKEN, stack="prod", objects={}, **more)
 
 
 def pins(path: Path) -> dict[str, Any]:
-    """The keys of a configuration's queues."""
     content: dict[str, Any] = yaml.safe_load(path.read_text())["config"]["gke-ai:queues"]
     return content
 

@@ -18,7 +18,6 @@ QUEUE, JOB = "40-queues/llm/localqueue-team.yaml", "60-runs/llm/job-train.yaml"
 
 
 def texts(folder: Path) -> dict[str, str]:
-    """Every file of a folder."""
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
@@ -94,7 +93,6 @@ def test_the_order_of_keys_does_not_depend_on_the_preview() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- refused
 def config_map(value: str, kind: str = "ConfigMap") -> Resource:
-    """An object with a value."""
     token, metadata = f"kubernetes:core/v1:{kind}", {"name": "a", "namespace": "llm"}
     inputs = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"bucket": value}}
     return Resource(f"urn:pulumi:dev::gke-ai::{token}::llm/a", token, "", inputs)

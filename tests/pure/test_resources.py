@@ -48,7 +48,6 @@ def test_policy_report_and_status_agree_on_the_size_of_a_pool(pool: dict[str, An
 
 
 def stack_with(props: dict[str, Any], gpus: int) -> RegisteredStack:
-    """A stack with a pool, and a queue with quota for this number of its GPUs."""
     flavor = {"kind": "ResourceFlavor", "metadata": {"name": "l4"}, "spec": {"nodeLabels": LABELS}}
     quota = {"name": "l4", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}
     spec = {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]}

@@ -36,7 +36,6 @@ def jobset(name: str = "pretrain-1a2b3c", namespace: str = "llm", **state: Any) 
 
 
 def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[str, Any]:
-    """A Job of two pods."""
     owners = {"ownerReferences": [{"kind": "JobSet", "name": owner, "controller": True}]} if owner else {}
     return {"metadata": {"name": name, "namespace": "llm", **owners}, "spec": {"parallelism": 2}, "status": state}
 

@@ -58,7 +58,6 @@ def in_files(path: Path, sections: Mapping[str, object]) -> Path:
 
 
 def problems(values: Mapping[str, object], folder: Path) -> list[str]:
-    """What a configuration is refused for."""
     with pytest.raises(BadConfiguration) as refused:
         settings.load(values, "my-project", folder=folder)
     return [str(problem) for problem in refused.value.problems]

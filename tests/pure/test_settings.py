@@ -165,7 +165,6 @@ def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
 
 
 def named(**change: Any) -> str:
-    """The name of a run that has these keys."""
     values = good()
     values["training"][0] |= change
     return loaded(values).runs[0].object_name

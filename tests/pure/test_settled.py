@@ -23,7 +23,6 @@ FAILED = {"phase": "Failed"}
 
 
 def pods(kind: str, *statuses: Item, revision: str = "", **metadata: object) -> list[Item]:
-    """Pods of the object `x`, with these statuses."""
     owner, labels = {"kind": kind, "uid": "x"}, {"controller-revision-hash": revision}
     if kind == "Deployment":
         owner, labels = {"kind": "ReplicaSet", "name": "x-5d4f", "uid": "rs"}, {"pod-template-hash": "5d4f"}

@@ -25,7 +25,6 @@ QUEUE = "llm/lq"
 
 
 def queues(**capacity: Any) -> Queues:
-    """Those of the good configuration of topology, with its pool in another capacity."""
     values = base("topology")
     values["gpuPools"][0] |= capacity
     return Queues(load(values, PROJECT))

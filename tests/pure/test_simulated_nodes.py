@@ -60,7 +60,6 @@ def pools(replay: Replay, capacity: Capacity | None = None, prices: Prices | Non
 
 
 def node_counts(replay: Replay) -> dict[str, int]:
-    """The number of nodes by pool, machine and capacity mode."""
     return {name: len(group.units) for name, group in groups(replay).items()}
 
 

@@ -183,11 +183,15 @@ class TestFigures:
 
 
 WAITS = (60, 61, 59), (600, 610, 590)
+SLOW = "90 % of the runs of training start within 10.0 min instead of 1.9 h (in 1 of 3 seeds)"
+PREEMPTS = "Kueue preempts runs of training 1.5 instead of 4.5 times (in 2 of 3 seeds)"
 MINUTE, ZERO, FIVE, NONE = WAITS[0], (0, 0, 0), (5, 5, 5), (None, None, None)
 
 
+ALL_AT_LAST = [*(figure(f"wait_{key}", NONE, MINUTE) for key in ("p50", "p90")), figure("never_started", FIVE, ZERO)]
+
+
 def rows(found: Simulation, title: str) -> Sequence[Sequence[str]]:
-    """The rows of a table of a result."""
     return {title: rows for title, _, rows in words.tables(found)}[title]
 
 
@@ -231,23 +235,10 @@ class TestWords:
         [
             ([figure("wait_p90", MINUTE, NONE)], f"no run of training starts with {B}"),
             ([figure("wait_p90", NONE, MINUTE)], f"no run of training starts with {A}"),
-            (
-                [
-                    figure("wait_p50", NONE, MINUTE),
-                    figure("wait_p90", NONE, MINUTE),
-                    figure("never_started", FIVE, ZERO),
-                ],
-                f"0 instead of 5 runs of training never start and no run of training starts with {A}",
-            ),
+            (ALL_AT_LAST, f"0 instead of 5 runs of training never start and no run of training starts with {A}"),
             ([Figure(POOL, "a", "paid_hours", ((2, 2, 2), NONE))], f"a has no accelerator-hours paid with {B}"),
-            (
-                [figure("wait_p90", (60, 6000, 7000), (None, None, 600))],
-                "90 % of the runs of training start within 10.0 min instead of 1.9 h (in 1 of 3 seeds)",
-            ),
-            (
-                [figure("preemptions", (4, 5, 100), (1, 2, None))],
-                "Kueue preempts runs of training 1.5 instead of 4.5 times (in 2 of 3 seeds)",
-            ),
+            ([figure("wait_p90", (60, 6000, 7000), (None, None, 600))], SLOW),
+            ([figure("preemptions", (4, 5, 100), (1, 2, None))], PREEMPTS),
         ],
     )
     def test_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(self, figures: list[Figure], said: str) -> None:

@@ -60,7 +60,6 @@ class Cluster:
         self.lock = threading.Lock()
 
     def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
-        """Answers as an API server does."""
         assert credential == f"Bearer {CREDENTIAL}"
         if path.startswith("/apis/apps/v1/namespaces/llm/deployments"):
             spec = {"replicas": self.replicas, "selector": {"matchLabels": {"app": "gemma"}}}
@@ -93,8 +92,6 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(cluster: Cluster) -> Iterator[str]:
-    """The address at which a cluster answers."""
-
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -155,7 +152,6 @@ class Deployed(Stack):
 
 
 def output(engine: str | None = "tgi") -> dict[str, Any]:
-    """A server in the outputs of a stack."""
     common = {"name": "gemma", "namespace": "llm", "service": "llm-service", "port": 8080, "model": "google/gemma-2b"}
     return common | ({"engine": engine} if engine else {})
 

@@ -107,7 +107,6 @@ def test_every_reference_still_matches(hashed: Snapshot) -> None:
 
 
 def changed(own: Collection[str] = (OWN,), **objects: list[Any]) -> Snapshot:
-    """A hashed snapshot of these objects, as a reader gets it."""
     return read(hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), own, KEY).to_json())
 
 

@@ -90,12 +90,10 @@ def test_few_workloads_are_a_row_each_with_their_wait_in_a_suitable_unit() -> No
 
 # ---------------------------------------------------------------------------------------------------- admission checks
 def checked(message: str = "", state: str = "Pending") -> dict[str, Any]:
-    """A workload with quota whose admission check is not ready."""
     return workload(1, "QuotaReserved", admissionChecks=[{"name": "dws", "state": state, "message": message}])
 
 
 def request(*conditions: tuple[str, str, str], pool: str = "", attempt: int = 1) -> dict[str, Any]:
-    """A ProvisioningRequest of the workload."""
     found = [{"type": kind, "status": is_true, "message": message} for kind, is_true, message in conditions]
     metadata = {"name": f"w-1-dws-{attempt}", "namespace": "llm", "ownerReferences": [{"uid": "u-1"}]}
     details = {"NodePoolName": pool} if pool else {}

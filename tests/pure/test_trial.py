@@ -104,7 +104,6 @@ def pool(machine: str, count: int) -> Resource:
 
 
 def table(**per_hour: int) -> prices.Prices:
-    """A price table."""
     keys = {key.replace("_", "-") + "/onDemand": price for key, price in per_hour.items()}
     return prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": keys})
 
@@ -117,7 +116,6 @@ def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_peo
 
 # ------------------------------------------------------------------------------------------------------------- the file
 def outcome(**changed: Any) -> Outcome:
-    """The outcome of a trial."""
     steps = (Step("up", DONE, 60), Step("verify", DONE, 5), Step("smoke", DONE, 5), Step("down", DONE, 50))
     servers = (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),)
     parts: dict[str, Any] = {"system": "mixed-training-inference", "place": "Google Cloud", "project": ""}
@@ -173,7 +171,6 @@ def test_only_known_reasons_of_a_message_reach_the_file_and_a_failed_claim_fails
 # ----------------------------------------------------------------------------------------------------------- the limits
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Restores the handlers of signals."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
     yield
     for number, handler in before.items():
@@ -263,7 +260,6 @@ def test_another_process_with_the_same_id_is_not_the_trial_and_a_damaged_record_
 
 
 def options(file: Path, project: str = "") -> Options:
-    """The options of a trial."""
     return Options(file, Decimal(20), Path("p"), 60, Path("o"), print, project)
 
 

@@ -62,39 +62,32 @@ class Cluster:
         return Answer(0 if request.startswith("gcloud") else 200, copy.deepcopy(answer))
 
     def objects(self, path: str) -> list[Object]:
-        """The objects that the cluster lists under a path."""
         items: list[Object] = self.answers[f"GET {path}"]["items"]
         return items
 
     @property
     def node(self) -> Object:
-        """The node with accelerators."""
         return self.objects("/api/v1/nodes")[-1]
 
     @property
     def server(self) -> Object:
-        """The pod of the server."""
         return self.objects("/api/v1/pods")[0]
 
     def checks(self, measured: Calibration | None = None) -> list[Check]:
-        """Checks every claim."""
         stack = recorded(self.resources)
         return Verification(stack, take(stack, self.ask), measured or Calibration()).checks()
 
     def measured(self) -> Calibration:
-        """Measures the cluster."""
         stack = recorded(self.resources)
         return measure(stack, take(stack, self.ask), self.resources, TODAY)
 
 
 def resources_of(name: str) -> list[Object]:
-    """The resources of a recorded state."""
     resources: list[Object] = json.loads((RECORDED / f"{name}.json").read_text())["resources"]
     return resources
 
 
 def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
-    """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
     sizes = format_quantities(Calibration().allocatable(shape))
     metadata = {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"}
@@ -103,7 +96,6 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Ob
 
 
 def pool_shape(resources: list[Object], name: str) -> NodeShape:
-    """The shape of a recorded pool's nodes."""
     pools = recorded(resources).of_type("gcp:container/nodePool:NodePool")
     (shape,) = (node_shape(pool) for pool in pools if pool.object_name == name)
     assert shape
@@ -111,7 +103,6 @@ def pool_shape(resources: list[Object], name: str) -> NodeShape:
 
 
 def empty(*paths: str) -> dict[str, Any]:
-    """Answers of a cluster without objects of some kinds."""
     return {f"GET {path}": {"items": []} for path in paths}
 
 
@@ -153,10 +144,8 @@ def prod() -> Cluster:
         if resource["type"].endswith("bucketIAMMember:BucketIAMMember"):
             grant = {"role": resource["inputs"]["role"], "members": [resource["inputs"]["member"]]}
     rbac = {"metadata": {"name": "submit", "namespace": TEAM}}
-    for kind, more in (
-        ("Role", {"rules": ROLE}),
-        ("RoleBinding", {"roleRef": {"kind": "Role", "name": "submit"}, "subjects": SUBJECTS}),
-    ):
+    binding = {"roleRef": {"kind": "Role", "name": "submit"}, "subjects": SUBJECTS}
+    for kind, more in (("Role", {"rules": ROLE}), ("RoleBinding", binding)):
         token = f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"
         inputs = {"kind": kind, **rbac, **more}
         resources.append({"urn": f"urn:pulumi:prod::gke-ai::{token}::{kind}", "type": token, "inputs": inputs})
@@ -358,8 +347,7 @@ def test_server_that_loads_its_model_is_not_seen_yet_and_the_webhook_of_jobset_g
 @pytest.mark.parametrize(
     ("request_", "answer", "claim"),
     [
-        (bucket_command(BUCKET), Answer(1, "", "403"), "grant"),
-        (bucket_command(BUCKET), Answer(127), "grant"),
+        *((bucket_command(BUCKET), answer, "grant") for answer in (Answer(1, "", "403"), Answer(127))),
         (SECRET, Answer(403, {}, "secrets is forbidden"), "secret"),
         (KUEUE_JOB, Answer(403, {}, "jobs is forbidden"), "webhook"),
     ],
@@ -368,8 +356,7 @@ def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, a
     cluster = prod()
     cluster.answers[request_] = answer
     (unchecked,) = [check for check in cluster.checks() if check.state == UNCHECKED]
-    assert unchecked.claim == claim
-    assert unchecked.step
+    assert (unchecked.claim, bool(unchecked.step)) == (claim, True)
     assert shown(cluster.checks(), FAIL) == []
 
 
@@ -425,8 +412,7 @@ def test_command_prints_fails_ends_with_1_and_writes_a_file(tmp_path: Path, caps
     T4(cluster)
     assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 1
     printed = capsys.readouterr().out
-    assert "1 fail" in printed
-    assert "nvidia-tesla-t4" in printed
+    assert ("1 fail" in printed, "nvidia-tesla-t4" in printed) == (True, True)
     for text in (printed, first):
         assert "c2VjcmV0LXZhbHVl" not in text, "the value of a Secret"
 

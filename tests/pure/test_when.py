@@ -151,7 +151,6 @@ def workload(uid: str = "mine", **more: Any) -> Object:
 
 
 def waiting_run(uid: str = "mine", owner: list[Object] = MINE, *priority: int) -> Object:
-    """A Workload without quota and pod sets."""
     item = timelines.waiting(uid, owner, *priority)
     item["spec"]["podSets"] = []
     return item
