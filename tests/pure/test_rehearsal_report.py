@@ -39,14 +39,13 @@ QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
 BUSY = replace(
     QUIET,
     compression=60.0,
-    evictions=(
-        Eviction(named("training/job/a"), "gpus", 20, "Preempted", "InCohortReclamation", named(GEMMA), "l4", 30),
-        Eviction(named("training/job/b"), "gpus", 20, "Preempted", "InClusterQueue", named(GEMMA), "l4", 31),
+    evictions=tuple(
+        Eviction(named(f"training/job/{job}"), "gpus", 20, "Preempted", reason, named(GEMMA), "l4", seconds)
+        for job, reason, seconds in (("a", "InCohortReclamation", 30), ("b", "InClusterQueue", 31))
     ),
     starts=(Start(named(GEMMA), "gpus", 30, "l4", 40, 4, 2),),
     waits=(
-        Wait(named("training/job/a"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
-        Wait(named("training/job/b"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        *(Wait(named(f"training/job/{job}"), "gpus", 20, "Pending", "4 more GPUs in flavor l4") for job in "ab"),
         Wait(named("training/job/old"), "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
     ),
     nodes=(Nodes("cheap", "spot", "g2-standard-12", "nvidia-l4", 1, 0, 4, 0, 4),),

@@ -49,7 +49,6 @@ def test_structs_are_read_as_go_reads_them() -> None:
 import (
 \tmetav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
 // Spec has a comment.
 type Spec struct {
 \tmetav1.TypeMeta `json:",inline"`
