@@ -168,10 +168,8 @@ class TestFigures:
     def test_a_track_shows_use_waiting_and_preemptions_over_time(self, queues: Queues) -> None:
         found = track("training", [ran(0, 0, [(30, 60), (90, 120)], pods=2)], queues, 60.0, 2)
         assert found == Track("training", "GPUs", 2, (1.0, 1.0), (0.5, 0.5), (0, 1))
-
-    @pytest.mark.parametrize(("hours", "seconds"), [(0.5, 60), (24, 900), (40, 1200), (24 * 400, 288_000)])
-    def test_a_picture_has_at_most_120_bins(self, hours: float, seconds: float) -> None:
-        assert bin_seconds(hours) == seconds
+        seconds = [bin_seconds(hours) for hours in (0.5, 24, 40, 24 * 400)]
+        assert seconds == [60, 900, 1200, 288_000], "a picture has at most 120 bins"
 
     def test_a_file_has_every_run_of_each_day_and_is_read_as_it_was_written(self, queues: Queues) -> None:
         side = Side(A, queues, [day(queues, [ran(0, 0, [(10, 70)]), ran(1, 1, [], pods=9)])])
@@ -351,9 +349,7 @@ class TestReport:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("[", "not JSON"),
-            ("[" * 100_000, "not JSON"),
-            ("[]", "not the result of `gke-ai simulate`"),
+            *(("[", "not JSON"), ("[" * 100_000, "not JSON"), ("[]", "not the result of `gke-ai simulate`")),
             ('{"version": 9, "configurations": []}', "version is 9"),
             ('{"version": 1, "configurations": []}', "does not have the form"),
         ],
@@ -387,17 +383,12 @@ class TestCommand:
         with pytest.raises(click.UsageError):
             gke_ai("simulate", "--seeds", text)
 
-    @pytest.mark.parametrize(
-        ("options", "step"),
-        [
-            (Options(), "COMPARE=other.yaml"),
-            (Options(compare=(Path("b.yaml"),)), "SEEDS=5"),
-            (Options(compare=(Path("b.yaml"),), seeds=5), "JSON=out.json"),
-            (Options(compare=(Path("b.yaml"),), seeds=5, json=Path("o.json")), "SIMULATION="),
-        ],
-    )
-    def test_the_next_step_is_named(self, options: Options, step: str) -> None:
-        assert step in next_step(options)
+    def test_the_next_step_is_named(self) -> None:
+        options = Options()
+        steps: dict[str, Any] = {"COMPARE=other.yaml": {"compare": (Path("b.yaml"),)}, "SEEDS=5": {"seeds": 5}}
+        for step, more in {**steps, "JSON=out.json": {"json": Path("o.json")}, "SIMULATION=": {}}.items():
+            assert step in next_step(options)
+            options = replace(options, **more)
 
 
 def test_a_configuration_with_topology_says_what_differs_on_google_cloud() -> None:

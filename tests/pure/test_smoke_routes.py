@@ -82,12 +82,11 @@ def test_servers_with_a_key_are_checked_through_their_gateway_with_that_of_their
 def test_new_gateway_is_asked_again_until_it_reaches_its_servers(
     host: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url, requests = gateway
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     monkeypatch.setattr(smoke, "PAUSE_SECONDS", 0.01)
-    checked = result(url, host)
+    checked = result(gateway[0], host)
     assert checked.passed, checked
-    assert len(requests) == 8
+    assert len(gateway[1]) == 8
     shown = " ".join(capsys.readouterr().out.split())
     assert "the gateway does not reach its servers yet (HTTP 500: empty response): asking again" in shown
 

@@ -28,7 +28,7 @@ GOOD: Mapping[str, Any] = {
     **OF_RESOURCES,
 }
 # What is written into every field, by what is wrong with it.
-NOTHING = {"null": None, "a list": [], "an object": {}, "an object in a list": [{}], "no text": ""}
+NOTHING: Mapping[str, Any] = {"null": None, "a list": [], "an object": {}, "an object in a list": [{}], "no text": ""}
 TEXTS = {"a word": "many", "a path": "../a", "an escape sequence": ESCAPE, "upper case": "A-b", "a negative text": "-1"}
 LONG = {"a long text": "a" * 5000, "a time that is none": "2026-99-99T99:99:99Z", "a huge quantity": "1e300"}
 NUMBERS = {"true": True, "a fraction": 1.5, "negative": -1, "above 31 bits": 2**31, "above 63 bits": 2**63}
