@@ -228,14 +228,12 @@ def test_an_evicted_workload_is_named_once_and_replaces_none_that_is_deleted() -
 
 
 def test_58_runs_that_can_never_start_are_in_the_headline_and_in_one_row() -> None:
-    why: Any = ("Inadmissible", "LocalQueue lq")
-    lost = [Wait(named(f"t/job/{n:02}"), "lq", n % 2, *why, never=True, otherwise=True) for n in range(58)]
-    old = Wait(named("t/job/old"), "gpus", 20, *why, before=True, never=True)
-    forecast = replace(QUIET, waits=(*lost, old))
+    (lost,) = wait("x", "Inadmissible", "LocalQueue lq", never=True, otherwise=True)["waits"]
+    many = [replace(lost, workload=named(f"t/job/{n:02}"), queue="lq", priority=n % 2) for n in range(58)]
+    forecast = replace(QUIET, waits=(*many, replace(lost, before=True, otherwise=False)))
     assert sentence(forecast) == "Merging this means that 58 runs can never start."
-    assert {title: rows for title, _, rows in rehearsal.tables(forecast)}["Waiting at the end"] == [
-        ("t/job/00 and 57 more", "lq", "0–1", "before, for another reason", "LocalQueue lq; can never start")
-    ]
+    (row,) = next(rows for title, _, rows in rehearsal.tables(forecast) if title == "Waiting at the end")
+    assert row == ("t/job/00 and 57 more", "lq", "0–1", "before, for another reason", "LocalQueue lq; can never start")
     assert "1 more workload waited before the change and still waits." in rehearsal.remarks(forecast)
 
 
