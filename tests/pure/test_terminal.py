@@ -96,9 +96,8 @@ def raw(file: Path) -> Iterator[str]:
 
 
 def test_what_others_wrote_is_printed_with_echo() -> None:
-    files = (
-        file for file in (ROOT / "gke_ai").rglob("*.py") if "pods" not in file.parts
-    )  # those print to logs of pods
+    # Those of pods print to logs.
+    files = (file for file in (ROOT / "gke_ai").rglob("*.py") if "pods" not in file.parts)
     printing = {str(file.relative_to(ROOT)): [*raw(file)] for file in files}
     assert {name: texts for name, texts in printing.items() if texts and name not in OWN} == {}
     assert [name for name in OWN if not printing.get(name)] == []
