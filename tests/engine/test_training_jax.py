@@ -70,16 +70,10 @@ def train(
     processes, logs = [], [directory.parent / f"{directory.name}.{index}.log" for index in range(count)]
     for index, log in enumerate(logs):
         command = [sys.executable, *(first if first and index == 0 else [PROGRAM]), *arguments]
+        env = os.environ | variables | {"JAX_PROCESS_ID": str(index)}
         with log.open("w") as errors:
-            processes.append(
-                subprocess.Popen(
-                    command,
-                    env=os.environ | variables | {"JAX_PROCESS_ID": str(index)},
-                    stdout=subprocess.PIPE if index == 0 else errors,
-                    stderr=errors,
-                    text=True,
-                )
-            )
+            output_to = subprocess.PIPE if index == 0 else errors
+            processes.append(subprocess.Popen(command, env=env, stdout=output_to, stderr=errors, text=True))
     lines = []
     with ended_after(SECONDS, processes):
         for line in processes[0].stdout or []:
@@ -87,12 +81,8 @@ def train(
             disturb(line, processes)
         statuses = [process.wait() for process in processes]
     output = "".join(lines + [log.read_text() for log in logs])
-    return Run(dict(map(loss, re.findall(r"^step \d+ loss .*$", "".join(lines), re.M))), statuses, output)
-
-
-def loss(line: str) -> tuple[int, str]:
-    _, step, _, value = line.split()
-    return int(step), value
+    losses = re.findall(r"^step (\d+) loss (\S+)$", "".join(lines), re.M)
+    return Run({int(step): value for step, value in losses}, statuses, output)
 
 
 @contextmanager
