@@ -157,7 +157,6 @@ def test_the_folder_upgrades_the_crd_of_an_earlier_jobset(platform: Emulator, tm
 
 
 def live(emulator: Emulator, stages: list[Path]) -> list[dict[str, Any]]:
-    """The objects of the cluster that folders have."""
     found = emulator.kubectl(
         "get", "--recursive", *(word for stage in stages for word in ("-f", str(stage))), "-o", "json"
     )

@@ -12,7 +12,6 @@ STANDARD, AUTOPILOT = "examples/flex-start-tpu.yaml", "examples/flex-start-tpu-a
 
 
 def complete(emulator: Emulator) -> set[str]:
-    """Names of the Jobs that have completed."""
     jobs = emulator.get("jobs", "-n", "default")
     return {job["metadata"]["name"] for job in jobs if job["status"].get("completionTime")}
 

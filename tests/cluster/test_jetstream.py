@@ -65,7 +65,6 @@ def measure(emulator: Emulator, app: str) -> None:
 
 
 def replicas(emulator: Emulator) -> int:
-    """Replicas in the spec of the server's Deployment."""
     (deployment,) = emulator.get("deployments", "-n", "default", "--field-selector=metadata.name=maxengine-server")
     return int(deployment["spec"]["replicas"])
 

@@ -121,7 +121,6 @@ class OwnRepository:
 
     @property
     def python(self) -> str:
-        """The Python of the environment."""
         return str(self.environment / "bin" / "python")
 
 

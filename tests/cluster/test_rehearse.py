@@ -25,7 +25,6 @@ HEADLINE = (
 
 
 def changed(emulator: Emulator, **server: object) -> Path:
-    """The example with a changed server."""
     servers = configuration(EXAMPLE)["gke-ai:serving"]
     servers[0] |= server
     return emulator.configure(EXAMPLE, serving=servers)

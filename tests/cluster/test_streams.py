@@ -112,7 +112,6 @@ def client(emulator: Emulator) -> httpx.Client:
 
 
 def works(emulator: Emulator) -> bool:
-    """Whether the gateway answers for both models."""
     with client(emulator) as gateway:
         return all(answer(gateway, model, 1).status == 200 for model in (MODEL, LLAMA))
 

@@ -44,7 +44,6 @@ class Step(NamedTuple):
 
 
 def steps(page: str) -> list[Step]:
-    """The commands of a page, in order."""
     tutorial_steps: list[Step] = []
     for block in re.findall(r"^```console\n(.*?)^```", page, re.M | re.S):
         for command in re.split(r"^\$ ", block, flags=re.M)[1:]:
@@ -73,7 +72,6 @@ class Shell:
         self.beside: list[subprocess.Popen[str]] = []
 
     def start(self, command: str, output: int) -> subprocess.Popen[str]:
-        """Start a command without input."""
         return subprocess.Popen(
             ["bash", "-c", command],
             cwd=self.folder,
@@ -98,7 +96,6 @@ class Shell:
         return output
 
     def close(self) -> None:
-        """End the commands in the background."""
         for process in self.beside:
             process.terminate()
             process.wait()

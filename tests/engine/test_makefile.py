@@ -87,7 +87,6 @@ def used(target: str) -> set[str]:
 
 
 def variables(verb: str) -> set[str]:
-    """The variables of a verb's options and arguments."""
     return {str(parameter.envvar) for parameter in gke_ai.commands[verb].params if parameter.envvar}
 
 

@@ -57,7 +57,6 @@ def up(project: Project, **config: Any) -> tuple[int, str]:
 
 
 def made(project: Project) -> list[str]:
-    """Identities of the resources in the emulated cloud."""
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 

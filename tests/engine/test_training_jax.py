@@ -43,7 +43,6 @@ class Run:
 
     @property
     def resumed_from(self) -> list[int]:
-        """The step that each process resumed from."""
         return [int(step) for step in re.findall(r"resumed from step (\d+)", self.output)]
 
 

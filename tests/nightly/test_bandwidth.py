@@ -40,7 +40,6 @@ def cluster() -> Iterator[Emulator]:
 
 
 def quotas(emulator: Emulator) -> list[Object]:
-    """The quotas of the tenant's namespace."""
     return list(emulator.get("resourcequotas", "-n", "llm"))
 
 

@@ -69,7 +69,6 @@ def up(emulator: Emulator, gemma: int | None, gemma_next: int | None, fails: boo
 
 
 def weights(emulator: Emulator) -> dict[str, int]:
-    """The weights of the route in the cluster."""
     route = json.loads(emulator.kubectl("get", ROUTE, "-n", "llm", "-o", "json"))
     return {ref["name"]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
 
@@ -141,7 +140,7 @@ def test_gateway_serves_the_api_to_clients_with_the_key(deployed: Emulator) -> N
     settled(deployed)
 
 
-def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:
+def test_a_canary_gets_no_request_until_it_is_ready_then_its_share_and_takes_over(deployed: Emulator) -> None:
     deployed.run("capacity", "spot=0")
     with users(deployed):
         output = up(deployed, 90, 10, fails=True)
@@ -149,16 +148,13 @@ def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:
     assert weights(deployed) == {"gemma": 100}
     assert served(deployed, 20) == {"gemma": 20}
 
-
-def test_rollback_from_it_is_one_change_and_does_not_wait(deployed: Emulator) -> None:
+    # The rollback is one change and does not wait.
     with users(deployed):
         up(deployed, 100, 0)
     assert weights(deployed) == {"gemma": 100, NEXT: 0}
     assert served(deployed, 20) == {"gemma": 20}
     settled(deployed)
 
-
-def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     deployed.run("capacity", "spot=1")
     with users(deployed):
         up(deployed, 50, 50)
@@ -168,8 +164,7 @@ def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     answers = served(deployed, 100)
     assert 20 <= answers[NEXT] <= 80, answers
 
-
-def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
+    # Promotion and removal lose no request.
     with users(deployed):
         up(deployed, 0, 100)
         eventually(lambda: served(deployed, 20).keys() == {NEXT}, "all requests go to the new version")
@@ -181,15 +176,14 @@ def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
 
 def test_failed_rollout_leaves_the_old_version_serving(deployed: Emulator) -> None:
     def replicas() -> list[str]:
-        pods = deployed.get("pods", "-n", "llm", "-l", f"app={NEXT}")
-        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+        running = ("-l", f"app={NEXT}", "--field-selector=status.phase=Running")
+        return [pod["metadata"]["name"] for pod in deployed.get("pods", "-n", "llm", *running)]
 
     before = replicas()
     deployed.run("capacity", "spot=0")
     changed = sections(None, 100)
-    (server,) = changed["serving"]
     # A second pod on the one node of the old version has no room, and there is no other.
-    server["gpus"] = 2
+    changed["serving"][0]["gpus"] = 2
     with users(deployed):
         output = deployed.make("up", deployed.configure(EXAMPLE, **changed), fails=True)
     assert "its earlier replicas keep serving" in output

@@ -79,7 +79,6 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
 
 
 def write(emulator: Emulator, cases: list[SeededCase], stage: str) -> Path:
-    """Write the configuration of all scenarios."""
     scenarios = [(case.namespace, case.scenario if stage == "base" else case.changed) for case in cases]
     path = emulator.state / f"{stage}.yaml"
     path.write_text(yaml.safe_dump({"config": configuration(scenarios)}, sort_keys=False))

@@ -32,14 +32,12 @@ def job(name: str, **labels: str) -> dict[str, Any]:
 
 
 def server(replicas: int = 1) -> dict[str, Any]:
-    """A server in the queue."""
     content: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "queued_server.yaml").read_text())
     content["spec"]["replicas"] = replicas
     return content
 
 
 def phases(cluster: queues.QueueCluster) -> list[str]:
-    """The phases of the sample's pods."""
     pods = cluster.send("GET", "/api/v1/namespaces/research/pods")["items"]
     return [pod["status"]["phase"] for pod in pods]
 

@@ -38,7 +38,6 @@ def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
 
 
 def token(emulator: Emulator) -> str:
-    """The credential of Kueue's metrics."""
     secret = json.loads(emulator.kubectl("get", "secret", "-n", "kueue-system", "metrics-reader-token", "-o", "json"))
     return base64.b64decode(secret["data"]["token"]).decode()
 

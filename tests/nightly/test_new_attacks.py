@@ -49,7 +49,6 @@ def wide(kind: str, **fields: Any) -> Object:
 
 
 def ends(shared: Emulator, pods: list[Object], phase: str) -> None:
-    """The processes of pods end."""
     for each in pods:
         change = json.dumps({"status": {"phase": phase}})
         path = ("pod", each["metadata"]["name"], "-n", "team-a", "--subresource=status", "--type=merge")

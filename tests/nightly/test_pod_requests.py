@@ -23,7 +23,6 @@ Object = dict[str, Any]
 
 
 def container(name: str, chance: random.Random, sidecar: bool = False) -> Object:
-    """A container with requests, limits or both."""
     amounts = {"cpu": f"{chance.randrange(1, 40) * 50}m", "memory": f"{chance.randrange(1, 64)}Mi"}
     lower = {"cpu": "10m", "memory": "1Mi"}
     resources = chance.choice([{"requests": amounts}, {"limits": amounts}, {"limits": amounts, "requests": lower}])

@@ -32,7 +32,6 @@ def queues(**versions: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=EARLIER_KUEUE_VERSIONS)
 def earlier(request: pytest.FixtureRequest) -> str:
-    """The release of Kueue that is upgraded."""
     return str(request.param)
 
 
@@ -69,7 +68,6 @@ def managers(emulator: Emulator) -> set[str]:
 
 
 def crd(emulator: Emulator) -> str:
-    """JobSet's CRD, as text."""
     return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 

@@ -11,6 +11,7 @@ from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.format import read as read_snapshot
+from gke_ai.kube.objects import condition
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, eventually, fresh, settled
@@ -46,39 +47,35 @@ def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> Non
     settled(cluster)
 
 
+MINE = {"name": "mine", "namespace": "llm"}
+UNCOUNTED, OF_KUBERNETES = "claims devices that no queue counts", "only Kubernetes may write"
+
+
+def claim(mode: str, device_class: str = DEVICE_CLASS, **count: int) -> Object:
+    """A claim that the tenant writes itself."""
+    exactly = {"deviceClassName": device_class, "allocationMode": mode, **count}
+    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
+    return {"apiVersion": DEVICE_API, "kind": "ResourceClaim", "metadata": MINE, "spec": spec}
+
+
 @pytest.mark.parametrize(
     ("item", "cause"),
     [
-        (pod("x"), "claims devices that no queue counts"),  # without a GPU
+        (pod("x"), UNCOUNTED),  # without a GPU
         (pod("x", gpus=8), "requests accelerators or their nodes without a queue"),
-        (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), "claims devices that no queue counts"),
-        (queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]), "claims devices that no queue counts"),
-        (
-            queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]),
-            "claims devices that no queue counts",
-        ),
-        ({**template_of("llm"), "metadata": {"name": "mine", "namespace": "llm"}}, "only the platform may write it"),
+        (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), UNCOUNTED),
+        (queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]), UNCOUNTED),
+        (queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]), UNCOUNTED),
+        ({**template_of("llm"), "metadata": MINE}, "only the platform may write it"),
+        (claim("ExactCount", count=1), OF_KUBERNETES),
+        (claim("ExactCount", "netdev.google.com", count=1), OF_KUBERNETES),
+        (claim("All"), OF_KUBERNETES),
+        (claim("ExactCount", count=9), OF_KUBERNETES),
     ],
 )
 def test_an_attack_of_the_tenant_is_refused(cluster: Emulator, item: Object, cause: str) -> None:
-    kinds = "pods,resourceclaims.resource.k8s.io,resourceclaimtemplates.resource.k8s.io"
-    allow(cluster, kinds)
+    allow(cluster, "pods,resourceclaims.resource.k8s.io,resourceclaimtemplates.resource.k8s.io")
     assert cause in refused(cluster, item)
-
-
-@pytest.mark.parametrize(
-    "exactly",
-    [
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 1},
-        {"deviceClassName": "netdev.google.com", "allocationMode": "ExactCount", "count": 1},
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"},
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 9},
-    ],
-)
-def test_a_claim_of_ones_own_is_refused(cluster: Emulator, exactly: Object) -> None:
-    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
-    item = {"apiVersion": DEVICE_API, "kind": "ResourceClaim", "metadata": {"name": "mine", "namespace": "llm"}}
-    assert "only Kubernetes may write" in refused(cluster, {**item, "spec": spec})
 
 
 def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
@@ -88,29 +85,20 @@ def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
     second = jobset["metadata"]["name"]
 
     def waits() -> bool:
-        workloads = [
-            item
-            for item in cluster.get("workloads", "-n", "llm")
-            if item["metadata"]["ownerReferences"][0]["name"] == second
-        ]
-        conditions = [c for item in workloads for c in item.get("status", {}).get("conditions", [])]
-        return any(c["type"] == "QuotaReserved" and "insufficient" in c["message"] for c in conditions)
+        workloads = cluster.get("workloads", "-n", "llm")
+        own = [item for item in workloads if item["metadata"]["ownerReferences"][0]["name"] == second]
+        return any("insufficient" in condition(item, "QuotaReserved").get("message", "") for item in own)
 
     eventually(waits, "Kueue says why it waits")
     assert not running(cluster, second)
     cluster.kubectl("-n", "llm", "delete", "jobset", second)  # the tests below count what waits
 
 
-def claimed(snapshot: Snapshot) -> dict[str, set[str]]:
-    """The devices that each claim of a snapshot has."""
-    allocations = (item.get("status", {}).get("allocation", {}) for item in snapshot.of("ResourceClaim"))
-    return {
-        item["metadata"]["name"]: {
-            f"{device['pool']}/{device['device']}" for device in allocation["devices"]["results"]
-        }
-        for item, allocation in zip(snapshot.of("ResourceClaim"), allocations, strict=True)
-        if allocation
-    }
+def claimed(snapshot: Snapshot) -> list[int]:
+    """How many devices each claim of a snapshot has."""
+    allocated = [item for item in snapshot.of("ResourceClaim") if item.get("status", {}).get("allocation")]
+    results = [item["status"]["allocation"]["devices"]["results"] for item in allocated]
+    return [len({f"{device['pool']}/{device['device']}" for device in devices}) for devices in results]
 
 
 def rehearsed(emulator: Emulator, name: str, *options: str) -> Object:
@@ -134,18 +122,14 @@ def preempts_first(forecast: Object, name: str) -> None:
     assert forecast["refused"] == ""
 
 
-def test_a_rehearsal_preempts_the_run_and_gives_its_nics_to_another(cluster: Emulator) -> None:
+def test_a_rehearsal_gives_the_nics_of_the_run_to_another_also_from_a_snapshot(cluster: Emulator) -> None:
     preempts_first(rehearsed(cluster, "urgent"), "urgent")
-
-
-def test_a_rehearsal_restores_claims_and_devices_from_a_snapshot(cluster: Emulator) -> None:
     file = cluster.snapshot()
     snapshot = read_snapshot(file.read_text())
-    assert [len(devices) for devices in claimed(snapshot).values()] == [NICS_PER_POD, NICS_PER_POD]
+    assert claimed(snapshot) == [NICS_PER_POD, NICS_PER_POD]
     assert snapshot.kueue is not None
-    assert snapshot.kueue["resources"]["deviceClassMappings"] == [
-        {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
-    ]
+    mapping = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
+    assert snapshot.kueue["resources"]["deviceClassMappings"] == [mapping]
     # Another name: in tests, a kept base has the control plane of the rehearsal before, and the record of its run.
     forecast = rehearsed(cluster, "sooner", "--snapshot", str(file))
     assert not [note for note in forecast["notes"] if "Resource" in note or "DeviceClass" in note], forecast["notes"]
@@ -158,8 +142,7 @@ def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster:
 
     def message() -> str:
         (waiting,) = (item for item in cluster.get("pods", "-n", "default") if item["metadata"]["name"] == "other")
-        conditions = waiting.get("status", {}).get("conditions", [])
-        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+        return str(condition(waiting, "PodScheduled").get("message", ""))
 
     eventually(lambda: "cannot allocate all claims" in message(), "the scheduler says why it waits")
     assert "is not allocated: it requests 8 NICs, and no node has more than 0 free" in status(cluster)

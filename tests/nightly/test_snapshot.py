@@ -43,7 +43,6 @@ def pair() -> Iterator[Pair]:
 
 
 def client(emulator: Emulator) -> ApiClient:
-    """A client of an emulator's cluster, with the administrator's certificate."""
     return client_of(emulator.certified(), 4)
 
 

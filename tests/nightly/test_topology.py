@@ -61,7 +61,6 @@ def small(pool: str) -> Object:
 
 
 def configured(emulator: Emulator, name: str, *runs: Object, **flavor: Any) -> Path:
-    """The configuration with these runs, in a file."""
     return emulator.written(name, **values([*runs], **flavor))
 
 
@@ -118,13 +117,11 @@ def workload(emulator: Emulator, name: str) -> Object:
 
 
 def reserved(emulator: Emulator, name: str) -> str:
-    """Why a run has no quota yet."""
     conditions = workload(emulator, name).get("status", {}).get("conditions", [])
     return next((item["message"] for item in conditions if item["type"] == "QuotaReserved"), "")
 
 
 def evictions(emulator: Emulator, name: str) -> list[str]:
-    """The reasons for which Kueue has evicted a run."""
     stats = workload(emulator, name).get("status", {}).get("schedulingStats", {})
     return [item["reason"] for item in stats.get("evictions", [])]
 

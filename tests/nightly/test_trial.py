@@ -31,12 +31,10 @@ def words(emulator: Emulator, budget: float) -> tuple[str, ...]:
 
 
 def file_of(emulator: Emulator) -> Path:
-    """The file of a trial."""
     return emulator.state / "trial.md"
 
 
 def left(emulator: Emulator) -> list[Path]:
-    """Records of trials."""
     return list((emulator.state / "trials").glob("*.json"))
 
 

@@ -62,18 +62,15 @@ def deployed() -> Iterator[Emulator]:
 
 
 def deployment(emulator: Emulator, name: str) -> dict[str, Any]:
-    """The server's Deployment."""
     (content,) = emulator.get("deployments", "-n", "llm", f"--field-selector=metadata.name={name}")
     return content
 
 
 def replicas(emulator: Emulator, name: str) -> int:
-    """Replicas in the spec of the server's Deployment."""
     return int(deployment(emulator, name)["spec"]["replicas"])
 
 
 def ready(emulator: Emulator, name: str) -> int:
-    """Ready replicas of the server's Deployment."""
     return int(deployment(emulator, name)["status"].get("readyReplicas", 0))
 
 

@@ -79,20 +79,17 @@ def original() -> Iterator[Place]:
 
 
 def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
-    """Every Job."""
     items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
     return items
 
 
 def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
-    """The cluster queues and local queues."""
     for plural in ("clusterqueues", "localqueues"):
         yield from cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")["items"]
 
 
 @pytest.fixture(scope="module")
 def answers(original: Place) -> dict[str, Answer]:
-    """What Kueue answers in the cluster."""
     runs = {question.name: (Manifest(question.run, "run.yaml"), queue_of(question)) for question in QUESTIONS}
     return ask(original, runs)
 
