@@ -38,11 +38,7 @@ def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator)
 
     # The emulator refuses to delete an account that nodes still run as.
     assert WARNING in up()
-    pools = [
-        resource
-        for resource in emulator.exported()["resources"]
-        if resource["type"] == "gcp:container/nodePool:NodePool"
-    ]
+    pools = [item for item in emulator.exported()["resources"] if item["type"] == "gcp:container/nodePool:NodePool"]
     assert {pool["outputs"]["nodeConfig"]["serviceAccount"] for pool in pools} == {"default"}
     assert {pool["outputs"]["networkConfig"]["enablePrivateNodes"] for pool in pools} == {False}
     assert WARNING in emulator.pulumi("preview", "--expect-no-changes")

@@ -93,9 +93,7 @@ def test_turning_autoscaling_on_or_off_changes_no_replica(program: Project, clus
 
 
 @pytest.mark.parametrize("program", [RUN], indirect=True, ids=["run"])
-def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_of_somebody_else(
-    program: Project, cluster: Cluster
-) -> None:
+def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced(program: Project, cluster: Cluster) -> None:
     run(program, "up", tag="1")
     (first,) = names(cluster, "jobs")
     run(program, "up", tag="2")
@@ -106,9 +104,7 @@ def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_
 
 
 @pytest.mark.parametrize("program", [QUEUES], indirect=True, ids=["queues"])
-def test_a_plain_up_upgrades_the_crd_that_an_earlier_jobset_left(
-    program: Project, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_plain_up_upgrades_the_crd_of_an_earlier_jobset(program: Project, cluster: Cluster, tmp_path: Path) -> None:
     """Helm would not. What JobSet 0.12 accepts and 0.11 does not is an action of a failed child Job."""
     action, earlier = '"RestartJobAndIgnoreMaxRestarts"', tmp_path / "crd.json"
     (file,) = Path(cluster.emulator.run("chart", JOBSET_CHART, JOBSET_VERSION).strip(), "crds").glob("*jobsets.yaml")

@@ -75,9 +75,8 @@ def test_changed_cluster_and_pool_touch_no_kubernetes_object(deployed: Emulator)
     cluster = changed("cluster", protect=True, labels={"team": "research"}, releaseChannel="regular")
     deployed.prepare(deployed.configure(EXAMPLE, **FOUR, **cluster, **changed("gpuPools", nodesPerZone=4)))
     plan = {operation: sorted(names) for operation, names in deployed.planned().items()}
-    assert plan == {
-        "update": ["gcp:container/cluster:Cluster::llm-cluster", "gcp:container/nodePool:NodePool::gpupool"]
-    }
+    both = ["gcp:container/cluster:Cluster::llm-cluster", "gcp:container/nodePool:NodePool::gpupool"]
+    assert plan == {"update": both}
 
 
 def test_protected_stack_refuses_before_anything_is_deleted(deployed: Emulator) -> None:
@@ -160,16 +159,13 @@ def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[...
 
 
 @NIGHTLY
-def test_of_two_ups_at_once_the_second_is_refused_and_the_first_deploys_its_own_configuration(
-    emulator: Emulator,
-) -> None:
+def test_of_two_ups_at_once_the_second_is_refused_and_the_first_deploys_its_own(emulator: Emulator) -> None:
     first = emulator.configure(EMPTY, cluster={"labels": {"team": "first"}})
     second = emulator.state / "second.yaml"
     second.write_text(first.read_text().replace("team: first", "team: second"))
     up = begin_up(emulator, first)
-    eventually(
-        lambda: (emulator.state / "config" / "test.source").exists(), "the first up has chosen its configuration"
-    )
+    source = emulator.state / "config" / "test.source"
+    eventually(source.exists, "the first up has chosen its configuration")
     refused = emulator.make("up", second, fails=True)
     assert "second.yaml is not the configuration with which another command deploys or previews test now." in refused
     output = up.communicate()[0]

@@ -157,11 +157,8 @@ def test_the_folder_upgrades_the_crd_of_an_earlier_jobset(platform: Emulator, tm
 
 
 def live(emulator: Emulator, stages: list[Path]) -> list[dict[str, Any]]:
-    found = emulator.kubectl(
-        "get", "--recursive", *(word for stage in stages for word in ("-f", str(stage))), "-o", "json"
-    )
-    items: list[dict[str, Any]] = json.loads(found)["items"]
-    return items
+    folders = [word for stage in stages for word in ("-f", str(stage))]
+    return list(json.loads(emulator.kubectl("get", "--recursive", *folders, "-o", "json"))["items"])
 
 
 def test_token_of_secret_manager_replaces_the_one_of_the_program_and_disturbs_nothing(platform: Emulator) -> None:
@@ -188,9 +185,8 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     (training,) = section("training", DEV)
     queues = section("queues", DEV)
     queues["localQueues"].append({"name": "late", "namespace": "late", "clusterQueue": "research"})
-    platform.make(
-        "up", platform.configure(DEV, hfTokenSecret="hf-token", training=[{**training, "epochs": 3}], queues=queues)
-    )
+    changed = {"training": [{**training, "epochs": 3}], "queues": queues}
+    platform.make("up", platform.configure(DEV, hfTokenSecret="hf-token", **changed))
     jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
     assert len(jobs) == 2
     assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]

@@ -65,9 +65,7 @@ def test_example_without_a_case_here_is_tested_in_another_file(example: str, fil
 
 
 @pytest.mark.nightly
-def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
-    emulator_with: Callable[..., Emulator],
-) -> None:
+def test_killed_up_of_a_jobset_recovers_and_leaves_the_cluster(emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
     config = emulator.configure("examples/multislice-training.yaml", cluster=cluster)

@@ -35,10 +35,8 @@ def test_slices_come_whole_for_a_job_and_go_after_it(example: str, emulator: Emu
     eventually(lambda: len(running(emulator, "job-2")) == 4, "the multi-host Job has all its nodes")
     eventually(lambda: len(running(emulator, "job-1")) == 1, "the single-host Job has its node")
     assert slices(emulator) == {SINGLE: 1, MULTI: 4}
-    pools = {
-        node["metadata"]["labels"][GKE_NODEPOOL] for node in emulator.get("nodes", "-l", f"{GKE_TPU_TOPOLOGY}={MULTI}")
-    }
-    assert len(pools) == 1
+    of_slice = emulator.get("nodes", "-l", f"{GKE_TPU_TOPOLOGY}={MULTI}")
+    assert len({node["metadata"]["labels"][GKE_NODEPOOL] for node in of_slice}) == 1
     assert len({pod["spec"]["nodeName"] for pod in running(emulator, "job-2")}) == 4
     settled(emulator)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 
 import pytest
 
@@ -18,10 +19,8 @@ from tests.support.timelines import named
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
-HEADLINE = (
-    "Merging this evicts 1 run (1 waits at the end), starts 1 replica "
-    "and scales tgi-gemma-deployment from 1 to 2 replicas."
-)
+SCALES = "scales tgi-gemma-deployment from 1 to 2 replicas."
+HEADLINE = f"Merging this evicts 1 run (1 waits at the end), starts 1 replica and {SCALES}"
 
 
 def changed(emulator: Emulator, **server: object) -> Path:
@@ -68,9 +67,8 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
 def spot(emulator: Emulator, file: str, replicas: int) -> Path:
     """The example of a training run on Spot nodes that an autoscaler creates, two of them in use by one replica."""
     example = "examples/training-job.yaml"
-    (pool,), (server,), (run,) = (
-        configuration(example)[f"gke-ai:{key}"] for key in ("gpuPools", "serving", "training")
-    )
+    config = configuration(example)
+    (pool,), (server,), (run,) = (config[f"gke-ai:{key}"] for key in ("gpuPools", "serving", "training"))
     pool |= {"capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 3}}
     del pool["nodesPerZone"]
     server["replicas"] = replicas
@@ -101,22 +99,10 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
 )
 def test_an_interrupted_rehearsal_leaves_nothing(numbers: list[signal.Signals], emulator: Emulator) -> None:
     """The signals go to its whole group, in which make's shell ends first: from a terminal, or from a service."""
+    shell = ["/bin/sh", "-c", '"$@"; exit $?', "sh", str(ROOT / "emulator" / "run")]
+    words, env = [*shell, *command(changed(emulator, replicas=2))], emulator.environment
     process = subprocess.Popen(
-        [
-            "/bin/sh",
-            "-c",
-            '"$@"; exit $?',
-            "sh",
-            str(ROOT / "emulator" / "run"),
-            *command(changed(emulator, replicas=2)),
-        ],
-        cwd=ROOT,
-        env=emulator.environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        words, cwd=ROOT, env=env, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True, start_new_session=True
     )
     clusters = emulator.state / "rehearsal" / "clusters"
     eventually(lambda: list(clusters.glob("*/kubeconfig")), "the scratch emulator has a cluster", 120)

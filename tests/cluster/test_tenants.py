@@ -140,9 +140,7 @@ def team_b(shared: Emulator) -> Credential:
 # --- what a team does -------------------------------------------------------------------------------------------------
 
 
-def test_a_team_runs_what_it_submits_and_the_stack_runs_within_the_bounds(
-    team_a: Credential, team_b: Credential
-) -> None:
+def test_what_a_team_submits_and_what_the_stack_has_for_it_runs(team_a: Credential, team_b: Credential) -> None:
     own = ("job-name=training", "jobset.sigs.k8s.io/jobset-name=slices", "app=server", "job-name=no-accelerator")
     for team, label in ((team_b, "job-name=tuned"), *((team_a, label) for label in own)):
         eventually(partial(running, team, label), f"the pods of {team.team} with {label} run")
@@ -187,21 +185,17 @@ RIGHTS: list[tuple[bool, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("may", "group", "resource", "verb"), RIGHTS)
+@pytest.mark.parametrize("right", RIGHTS)
 def test_a_team_has_its_rights_in_its_own_namespace_alone(
-    may: bool, group: str, resource: str, verb: str, team_a: Credential
+    right: tuple[bool, str, str, str], team_a: Credential
 ) -> None:
-    answers = [allowed(team_a, namespace, group, resource, verb) for namespace in ("team-a", "team-b")]
-    assert answers == [may, False]
-
-
-def allowed(team: Credential, namespace: str, group: str, resource: str, verb: str) -> bool:
-    """The API server's answer to whether the team may do this."""
+    may, group, resource, verb = right
     kind, _, part = resource.partition("/")
-    attributes = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
     review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
-    answer = team.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": attributes}})
-    return bool(answer.content["status"]["allowed"])
+    for namespace, expected in (("team-a", may), ("team-b", False)):
+        attributes = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+        answer = team_a.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": attributes}})
+        assert answer.content["status"]["allowed"] == expected, namespace
 
 
 @pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
@@ -513,9 +507,7 @@ def test_a_queue_name_of_another_namespace_is_refused(team_b: Credential) -> Non
     assert OTHERS in answer.message  # what to write instead
 
 
-def test_the_platform_has_the_rights_of_a_picker_changes_pods_and_needs_a_queue(
-    shared: Emulator, team_a: Credential
-) -> None:
+def test_the_platform_needs_a_queue_too_and_may_change_pods(shared: Emulator, team_a: Credential) -> None:
     """The emulator changes a pod whose image the user named as a program."""
     create = ("run", "x", "-n", "team-a", "--image", "example.com/x:1")
     shared.kubectl(*create, "--dry-run=server", "-l", f"{PICKER_LABEL}=x")
@@ -764,9 +756,7 @@ sys.exit(0 if again else 1)
 """
 
 
-def test_logs_are_followed_over_restarts_until_the_run_ends(
-    shared: Emulator, ask: Ask, kubeconfig: Path, tmp_path: Path
-) -> None:
+def test_logs_are_followed_over_restarts(shared: Emulator, ask: Ask, kubeconfig: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RESTARTED)
     shared.run("program", "add", "example.com/restarted:1", str(tmp_path), "--", "python", "train.py")
     command = [word.replace("example.com/train:1", "example.com/restarted:1") for word in SUBMIT]

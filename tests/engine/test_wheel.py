@@ -138,11 +138,9 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
 
     assert PROJECT_VERSION in gke_ai("--version").stdout
     assert "Look at a stack or a cluster:" in gke_ai("--help").stdout
-    for option, cause in (
-        (("--context", "team"), "The kubeconfig has no usable context team"),
-        (("--stack", "prod"), "pulumi is not on PATH"),
-    ):
-        refused = gke_ai("status", *option)
+    context, stack = "The kubeconfig has no usable context team", "pulumi is not on PATH"
+    for option, cause in (("--context=team", context), ("--stack=prod", stack)):
+        refused = gke_ai("status", option)
         assert (refused.returncode, "Traceback" in refused.stderr, cause in refused.stderr) == (1, False, True)
     pulumi = tmp_path / "bin" / "pulumi"
     pulumi.parent.mkdir()
@@ -153,10 +151,9 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
     assert (tmp_path / "folder").read_text() == f"{tmp_path}\n"
     refused = gke_ai("up", "--emulator")
     wheel = f"wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
-    cause = (
-        f"The emulator of gke-ai {PROJECT_VERSION} is not installed. Install it from its wheel:  pip install {wheel}"
-    )
-    assert (refused.returncode, refused.stderr) == (1, f"{cause}\n")
+    missing = f"The emulator of gke-ai {PROJECT_VERSION} is not installed."
+    remedy = f"Install it from its wheel:  pip install {wheel}"
+    assert (refused.returncode, refused.stderr) == (1, f"{missing} {remedy}\n")
 
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:

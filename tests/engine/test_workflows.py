@@ -25,20 +25,15 @@ from gke_ai.review.report.page import COMMENT_LIMIT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / ".github"
-WORKFLOWS = {
-    path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted((FOLDER / "workflows").glob("*.yml"))
-}
-FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
+PATHS = sorted(FOLDER.glob("workflows/*.yml"))
+WORKFLOWS = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in PATHS}
+FILES = [*sorted(FOLDER.glob("actions/*/action.yml")), *PATHS]
 STACKS = ["dev", "prod"]
 # Those that repositories of manifests copy.
-COPIED = {
-    path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "examples/manifests/.github/workflows").iterdir()
-}
-JOBS = [
-    (f"{name}.{job}", body)
-    for name, workflow in {**WORKFLOWS, **COPIED}.items()
-    for job, body in workflow["jobs"].items()
-]
+SAMPLES = ROOT / "examples" / "manifests" / ".github" / "workflows"
+COPIED = {path.stem: yaml.safe_load(path.read_text()) for path in SAMPLES.iterdir()}
+BOTH = WORKFLOWS | COPIED
+JOBS = [(f"{name}.{job}", body) for name, workflow in BOTH.items() for job, body in workflow["jobs"].items()]
 
 
 def steps() -> Iterator[dict[str, Any]]:

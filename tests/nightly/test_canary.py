@@ -37,20 +37,14 @@ def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
     config = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
     (pool,) = config["gke-ai:gpuPools"]
     spot = {**pool, "name": "spot", "capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 2}}
-    weights = {"gemma": gemma, NEXT: gemma_next}
-    servers = {
-        server["name"]: server | {"replicas": 1} for server in config["gke-ai:serving"] if server["name"] in weights
-    }
-    servers[NEXT] |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
-    route = {
-        "name": "gemma",
-        "servers": [{"server": name, "weight": weight} for name, weight in weights.items() if weight is not None],
-    }
-    return {
-        "gpuPools": [pool, spot],
-        "serving": [server for name, server in servers.items() if weights[name] is not None],
-        "gateway": {**config["gke-ai:gateway"], "routes": [route]},
-    }
+    shares = {name: weight for name, weight in (("gemma", gemma), (NEXT, gemma_next)) if weight is not None}
+    servers = [server | {"replicas": 1} for server in config["gke-ai:serving"] if server["name"] in shares]
+    for server in servers:
+        if server["name"] == NEXT:
+            server |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
+    route = {"name": "gemma", "servers": [{"server": name, "weight": weight} for name, weight in shares.items()]}
+    gateway = {**config["gke-ai:gateway"], "routes": [route]}
+    return {"gpuPools": [pool, spot], "serving": servers, "gateway": gateway}
 
 
 @pytest.fixture(scope="module")

@@ -77,9 +77,8 @@ def shared(release: str) -> Iterator[Emulator]:
         begun(emulator, configure(emulator, {"kueue": "existing"}))
         install(emulator, release, settings(release, "batch/job", seconds=300))
         apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {OWNERS}"
-        emulator.run(
-            "sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1"
-        )  # the webhooks start
+        # The webhooks start meanwhile.
+        emulator.run("sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1")
         yield emulator
 
 

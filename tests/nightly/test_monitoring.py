@@ -32,9 +32,7 @@ def deployed() -> Iterator[Emulator]:
 
 def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
     """The recorded inputs of the stack's resources of a type."""
-    return [
-        resource["inputs"] for resource in emulator.exported()["resources"] if resource["type"].endswith(f":{kind}")
-    ]
+    return [item["inputs"] for item in emulator.exported()["resources"] if item["type"].endswith(f":{kind}")]
 
 
 def token(emulator: Emulator) -> str:
@@ -55,11 +53,8 @@ def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(d
 
 
 def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) -> None:
-    (job,) = (
-        scrape_config
-        for scrape_config in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"]
-        if "kueue" in scrape_config["job_name"]
-    )
+    jobs = yaml.safe_load(scraping(deployed).read_text())["scrape_configs"]
+    (job,) = (job for job in jobs if "kueue" in job["job_name"])
     url = f"https://{job['static_configs'][0]['targets'][0]}/metrics"
     other = deployed.kubectl("create", "token", "default", "-n", "default").strip()
     # Kueue signs its certificate for this port itself.
@@ -76,11 +71,8 @@ def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) ->
 
 
 def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp_path: Path) -> None:
-    board = next(
-        json.loads(dashboard["dashboardJson"])
-        for dashboard in of_type(deployed, "Dashboard")
-        if "queues" in dashboard["dashboardJson"]
-    )
+    boards = [dashboard["dashboardJson"] for dashboard in of_type(deployed, "Dashboard")]
+    board = next(json.loads(board) for board in boards if "queues" in board)
     lines = [line for tile in board["mosaicLayout"]["tiles"] for line in tile["widget"]["xyChart"]["dataSets"]]
     queries = [line["timeSeriesQuery"]["prometheusQuery"] for line in lines]
     at_once = {query for query in queries if not re.search(r"increase|rate", query)}

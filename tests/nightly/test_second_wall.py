@@ -44,14 +44,16 @@ def ending(template: Object) -> None:
     template.setdefault("metadata", {}).setdefault("annotations", {}).update(ENDS)
 
 
+SHARES = {"Job": 55, "JobSet": 12, "Pod": 8, "Deployment": 6, "TrainJob": 5, "RayJob": 3, "RayCluster": 2, "plain": 9}
+KINDS = [kind for kind in SHARES if kind != "plain"]
+
+
 def run_of(number: int, chance: random.Random) -> Object:
     """A run of any kind: most are Jobs, some have no accelerators, and one in four has the high priority."""
     name = f"run-{number}"
     priority = {"priorityClassName": "high" if chance.random() < 0.25 else "low"}
     body = spec(chance.choice([1, 1, 1, 2]), **priority)  # the machines have one GPU, two, or more than the quota
-    kind = chance.choices(
-        ["Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster", "plain"], [55, 12, 8, 6, 5, 3, 2, 9]
-    )[0]
+    (kind,) = chance.choices([*SHARES], [*SHARES.values()])
     if kind == "plain":
         item = job(spec(None), None, name)
         ending(item["spec"]["template"])
@@ -100,9 +102,6 @@ def has_ended(item: Object) -> bool:
         or status.get("state") == "ready"
         or (item["kind"] == "Deployment" and status.get("readyReplicas", 0) == item["spec"]["replicas"])
     )
-
-
-KINDS = ("Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster")
 
 
 def refusals(member: Credential) -> Counter[str]:
@@ -224,12 +223,8 @@ def of_orphans(attacker: Credential) -> None:
 def of_ray_that_stays(attacker: Credential) -> None:
     """S5: RayJobs end, and their Ray clusters stay."""
     for number in range(4):
-        cluster = ray_cluster_spec(GPUS)
-        created(
-            attacker.create(
-                ray_job(f"stays-{number}", OWN, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
-            )
-        )
+        options = {"ttlSecondsAfterFinished": 10**7, "submissionMode": "HTTPMode"}
+        created(attacker.create(ray_job(f"stays-{number}", OWN, ray_cluster_spec(GPUS), **options)))
     eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
 
 
@@ -259,14 +254,8 @@ def of_pods_without_a_queue(attacker: Credential) -> None:
     eventually(lambda: in_use(attacker) >= GPUS, "they run", seconds=60)
 
 
-ATTACKS = [
-    of_children,
-    of_orphans,
-    of_ray_that_stays,
-    of_ray_that_fails_its_validation,
-    of_force,
-    of_pods_without_a_queue,
-]
+OF_RAY = (of_ray_that_stays, of_ray_that_fails_its_validation)
+ATTACKS = (of_children, of_orphans, *OF_RAY, of_force, of_pods_without_a_queue)
 ROUNDS = 20
 
 

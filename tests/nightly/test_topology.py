@@ -88,11 +88,9 @@ def submit(emulator: Emulator, name: str, **keys: Any) -> str:
 
 def pods_of(emulator: Emulator, name: str) -> list[Object]:
     """The pods of runs whose names begin so that run on nodes."""
-    pods = emulator.get("pods", "-n", "llm")
-    own = [pod for pod in pods if pod["metadata"]["name"].startswith(name) and pod["spec"].get("nodeName")]
-    return [
-        pod for pod in own if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
-    ]
+    pods = emulator.get("pods", "-n", "llm", "--field-selector=status.phase=Running")
+    alive = [pod for pod in pods if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+    return [pod for pod in alive if pod["metadata"]["name"].startswith(name)]
 
 
 def block_of(emulator: Emulator) -> dict[str, str]:
@@ -108,12 +106,9 @@ def blocks_of(emulator: Emulator, name: str) -> Counter[str]:
 
 def workload(emulator: Emulator, name: str) -> Object:
     """Kueue's Workload of a run. Empty: there is none yet."""
-    own = (
-        item
-        for item in emulator.get("workloads", "-n", "llm")
-        if item["metadata"]["ownerReferences"][0]["name"].startswith(name)
-    )
-    return next(own, {})
+    workloads = emulator.get("workloads", "-n", "llm")
+    owners = {item["metadata"]["ownerReferences"][0]["name"]: item for item in workloads}
+    return next((item for owner, item in owners.items() if owner.startswith(name)), {})
 
 
 def reserved(emulator: Emulator, name: str) -> str:
@@ -203,11 +198,8 @@ def test_without_a_spare_node_in_the_block_the_run_is_evicted(cluster: Emulator)
 def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
     cluster.run("delay", "repair=1")
     eventually(lambda: Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5}, "all nodes are back")
-    places = [
-        tuple(node["metadata"]["labels"].get(label) for label in LEVELS.values())
-        for node in cluster.get("nodes", "-l", BLOCK)
-    ]
-    assert len(places) == len({*places})
+    labels = [node["metadata"]["labels"] for node in cluster.get("nodes", "-l", BLOCK)]
+    assert len(labels) == len({tuple(own.get(level) for level in LEVELS.values()) for own in labels})
 
 
 def test_a_server_without_a_topology_runs_in_the_same_queue(cluster: Emulator) -> None:

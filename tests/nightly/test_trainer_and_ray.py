@@ -226,9 +226,7 @@ def test_a_waiting_run_is_neither_started_nor_changed_by_its_author(team_a: Cred
         assert team_a.delete(item["kind"], name).status == 200
 
 
-def test_a_rayservice_of_somebody_with_more_rights_starts_no_pods_past_the_queue(
-    shared: Emulator, team_a: Credential
-) -> None:
+def test_a_rayservice_of_the_platform_starts_no_pods_past_the_queue(shared: Emulator, team_a: Credential) -> None:
     service = {"serveConfigV2": "applications: []", "rayClusterConfig": ray_cluster_spec()}
     item = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "svc"}, "spec": service}
     file = shared.state / "service.json"
@@ -275,9 +273,7 @@ def redirected(shared: Emulator, name: str, port: int) -> Object:
     return ray_job(name, OWN, submissionMode="HTTPMode", jobId="redirected")
 
 
-def test_a_head_that_redirects_kuberay_receives_no_credential(
-    elsewhere: int, team_a: Credential, shared: Emulator
-) -> None:
+def test_a_head_that_redirects_kuberay_gets_no_credential(elsewhere: int, team_a: Credential, shared: Emulator) -> None:
     """With the flag that this program turns off, it receives a token: so this test would notice one."""
     created(team_a.create(redirected(shared, "redirects", elsewhere)))
     eventually(lambda: len(Listener.seen) > 1, "KubeRay follows the redirect", seconds=120)

@@ -26,11 +26,8 @@ MAX_REPLICAS = 3
 # Requests at once. With two slots per replica, more than five wait per replica until there are three replicas.
 CROWD = 24
 # Both vLLM servers have the same series. Each autoscaler reads those of its own server.
-SERVERS = {
-    "gemma": "vllm_num_requests_waiting",
-    "gemma-tpu": "vllm_num_requests_waiting",
-    "gemma-tgi": "tgi_queue_size",
-}
+WAITING = "vllm_num_requests_waiting"
+SERVERS = {"gemma": WAITING, "gemma-tpu": WAITING, "gemma-tgi": "tgi_queue_size"}
 
 
 def sections() -> dict[str, Any]:
@@ -116,10 +113,8 @@ def crowd(emulator: Emulator, server: str) -> Iterator[None]:
 
 
 def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator) -> None:
-    idle = {name: {metric: "0"} for name, metric in SERVERS.items()}
-    eventually(
-        lambda: {name: values(deployed, name, "llm") for name in SERVERS} == idle, "each reads that nobody waits", 180
-    )
+    idle = [{metric: "0"} for metric in SERVERS.values()]
+    eventually(lambda: [values(deployed, name, "llm") for name in SERVERS] == idle, "each reads that nobody waits", 180)
     assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 

@@ -64,9 +64,8 @@ def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
                 if any(item["kind"] == "Job" for item in created):
                     eventually(lambda: len(cluster.workloads()) == len(jobs_of(cluster)), "Kueue has the Jobs")
                     time.sleep(1)  # it orders Workloads by the second of their creation
-            eventually(
-                lambda: all(item.get("status") for item in every_queue(cluster)), "Kueue states what its queues have"
-            )
+            have_status = partial(queues_have_status, cluster)
+            eventually(have_status, "Kueue states what its queues have")
             cluster.settle()
         yield place
 
@@ -83,9 +82,9 @@ def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
     return items
 
 
-def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
-    for plural in ("clusterqueues", "localqueues"):
-        yield from cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")["items"]
+def queues_have_status(cluster: queue_cluster.QueueCluster) -> bool:
+    lists = [cluster.send("GET", f"/apis/{KUEUE_API}/{plural}") for plural in ("clusterqueues", "localqueues")]
+    return all(item.get("status") for found in lists for item in found["items"])
 
 
 @pytest.fixture(scope="module")
