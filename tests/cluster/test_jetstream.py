@@ -24,17 +24,10 @@ BACKLOG, MEMORY = "jetstream_prefill_backlog_size", "memory_used_percentage"
 
 def autoscaling(*metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """The example's autoscaler with these metrics, and windows that a test can wait for."""
-    return [
-        {
-            "name": AUTOSCALER,
-            "server": "maxengine-server",
-            "adapter": "prometheus",
-            "maxReplicas": 2,
-            "metrics": list(metrics),
-            "scrapeIntervalSeconds": 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15,
-            "scaleInWindowSeconds": SCALE_IN_SECONDS,
-        }
-    ]
+    scaler = {"name": AUTOSCALER, "server": "maxengine-server", "adapter": "prometheus", "maxReplicas": 2}
+    every = 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15
+    windows = {"scrapeIntervalSeconds": every, "scaleInWindowSeconds": SCALE_IN_SECONDS}
+    return [{**scaler, **windows, "metrics": [*metrics]}]
 
 
 # Of its chips' memory the stub takes a quarter when idle and nine tenths when all slots are busy. That is within HPA's
@@ -87,20 +80,14 @@ def repeated_bursts(emulator: Emulator) -> Iterator[None]:
         sending.result()
 
 
-def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> None:
+def test_backlog_brings_the_second_replica_and_its_end_takes_it_back(deployed: Emulator) -> None:
     eventually(lambda: values(deployed) == {BACKLOG: "0", MEMORY: "250m"}, "both metrics are read", 180)
     assert replicas(deployed) == 1
-
-
-def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Emulator) -> None:
     with repeated_bursts(deployed):
         # The larger answer of two: full slots alone do not ask for one.
         eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
         settled(deployed)
         assert replicas(deployed) == 2, "neither the second up nor the refresh set the replicas back"
-
-
-def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: Emulator) -> None:
     assert replicas(deployed) == 2
     eventually(lambda: replicas(deployed) == 1, "the second replica goes", SCALE_IN_SECONDS + 120)
     assert values(deployed)[BACKLOG] == "0"
