@@ -49,16 +49,14 @@ def full(earlier: str) -> Iterator[Emulator]:
 
 def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
     """Kueue's workloads by owner: uid, and whether admitted."""
-    return {
-        workload["metadata"]["ownerReferences"][0]["name"]: (workload["metadata"]["uid"], holds(workload, "Admitted"))
-        for workload in emulator.get("workloads", "-A")
-    }
+    owned = {item["metadata"]["ownerReferences"][0]["name"]: item for item in emulator.get("workloads", "-A")}
+    return {owner: (item["metadata"]["uid"], holds(item, "Admitted")) for owner, item in owned.items()}
 
 
 def pods(emulator: Emulator) -> dict[str, str]:
     """The running pods of runs: name and uid."""
-    running_pods = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running_pods}
+    running = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running}
 
 
 def managers(emulator: Emulator) -> set[str]:
@@ -107,10 +105,8 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     output = full.make("preview", config)
     assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
     assert "The update first applies the CRDs of its chart" in output
-    plan = full.planned()
-    assert {operation: sorted(names) for operation, names in plan.items()} == {
-        "update": ["kubernetes:helm.sh/v3:Release::kueue", "kubernetes:helm.sh/v3:Release::kueue/jobset"]
-    }
+    plan = {operation: sorted(names) for operation, names in full.planned().items()}
+    assert plan == {"update": [f"kubernetes:helm.sh/v3:Release::{name}" for name in ("kueue", "kueue/jobset")]}
     assert NEW_ACTION not in crd(full)
     full.make("up", config)
     assert NEW_ACTION in crd(full)

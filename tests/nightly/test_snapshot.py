@@ -62,7 +62,7 @@ def admissions(snapshot: Snapshot) -> dict[str, Any]:
     return {name: admission for name, admission in found.items() if admission}
 
 
-def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
+def test_a_busy_cluster_is_restored_from_a_snapshot_without_a_canary_and_goes_on(pair: Pair) -> None:
     pair.a.kubectl("apply", "-f", str(BUSY))
 
     def busy() -> bool:
@@ -80,8 +80,6 @@ def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
     assert CANARY not in pair.a.snapshot().read_text()
     assert CANARY in pair.a.kubectl("get", "jobs,deployments,pods", "-A", "-o", "json")
 
-
-def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
     before = read((pair.a.state / "snapshot.json").read_text())
     written = restore(before, client(pair.b), pair.b.state)
     time.sleep(15)
@@ -92,14 +90,8 @@ def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
     nodes = [[node["metadata"]["name"] for node in snapshot.of("Node")] for snapshot in (live, before)]
     assert nodes[0] == nodes[1]
     assert found == []
-
-
-def test_an_up_of_the_same_configuration_changes_nothing(pair: Pair) -> None:
     assert pair.b.planned() == {}
-
-
-def test_a_waiting_workload_is_admitted_when_a_running_one_ends(pair: Pair) -> None:
-    """The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down."""
+    # The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down.
     waiting = order(taken(pair.b))
     pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", "llm")
     eventually(lambda: set(admissions(taken(pair.b))) & set(waiting), "a Workload that waited is admitted", 120)

@@ -47,11 +47,9 @@ def values(runs: list[Object], **flavor: Any) -> Object:
     pool = {"machineType": "a4-highgpu-8g", "nodesPerZone": 5, "zones": ["us-central1-b"], "compactPlacement": True}
     pools = [{"name": name, **pool, "capacity": {"mode": "spot"}} for name in ("blue", "red")]
     good = base("topology")
-    queues = {
-        **good["queues"],
-        "flavors": [{"name": "b200", "pools": ["blue", "red"], **flavor}],
-        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}],
-    }
+    flavors = [{"name": "b200", "pools": ["blue", "red"], **flavor}]
+    cluster_queues = [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}]
+    queues = {**good["queues"], "flavors": flavors, "clusterQueues": cluster_queues}
     return {"cluster": good["cluster"], "gpuPools": pools, "queues": queues, "training": runs}
 
 
@@ -131,33 +129,30 @@ def test_the_two_pools_are_two_blocks_with_three_free_nodes_each(cluster: Emulat
     settled(cluster)
 
 
-def test_without_the_key_a_run_of_four_nodes_is_split(cluster: Emulator) -> None:
+def remove(emulator: Emulator, name: str, kind: str = "jobset") -> None:
+    emulator.kubectl("-n", "llm", "delete", kind, name)
+    eventually(lambda: not pods_of(emulator, name), f"{name} is gone")
+
+
+def test_a_run_of_four_nodes_is_split_in_groups_or_waits_for_a_block_as_it_says(cluster: Emulator) -> None:
     name = submit(cluster, "split")
     eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
     assert sorted(blocks_of(cluster, name).values()) == [1, 3]
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
-    eventually(lambda: not pods_of(cluster, name), "it is gone")
+    remove(cluster, name)
 
-
-def test_groups_of_pods_are_in_one_sub_block_each(cluster: Emulator) -> None:
     name = submit(cluster, "pairs", topology={"groups": {"pods": 2, "level": "subblock"}})
     eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
     subblocks = {node["metadata"]["name"]: node["metadata"]["labels"].get(SUBBLOCK) for node in cluster.get("nodes")}
-    by_index = {
-        int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]): pod["spec"]["nodeName"]
-        for pod in pods_of(cluster, name)
-    }
-    first, second, third, fourth = (subblocks[by_index[index]] for index in range(4))
+    index = "batch.kubernetes.io/job-completion-index"
+    by_index = {pod["metadata"]["annotations"][index]: pod["spec"]["nodeName"] for pod in pods_of(cluster, name)}
+    first, second, third, fourth = (subblocks[by_index[number]] for number in "0123")
     assert (first == second, third == fourth, first == third) == (True, True, False)
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
-    eventually(lambda: not pods_of(cluster, name), "it is gone")
+    remove(cluster, name)
 
-
-def test_with_a_required_block_it_waits_for_one_with_room(cluster: Emulator) -> None:
     name = submit(cluster, "whole", topology={"required": "block"})
     eventually(lambda: "allows to fit only 3 out of 4 pod(s)" in reserved(cluster, name), "Kueue says why it waits")
     assert not pods_of(cluster, name)
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
+    remove(cluster, name)
 
 
 def test_with_a_higher_priority_it_preempts_within_one_block(cluster: Emulator) -> None:
@@ -174,7 +169,7 @@ def lose(emulator: Emulator, name: str) -> str:
     return node
 
 
-def test_a_lost_node_is_replaced_by_the_spare_one_of_the_block(cluster: Emulator) -> None:
+def test_a_lost_node_is_replaced_in_its_block_or_the_run_is_evicted(cluster: Emulator) -> None:
     (block,) = blocks_of(cluster, "urgent")
     lost = lose(cluster, "urgent")
     eventually(lambda: lost not in json.dumps(workload(cluster, "urgent")["status"]["admission"]), "Kueue replaces it")
@@ -182,38 +177,27 @@ def test_a_lost_node_is_replaced_by_the_spare_one_of_the_block(cluster: Emulator
     assert evictions(cluster, "urgent") == []
     assert Counter(block_of(cluster).values())[block] == 4
 
-
-def test_without_a_spare_node_in_the_block_the_run_is_evicted(cluster: Emulator) -> None:
-    (block,) = blocks_of(cluster, "urgent")
+    # The block has no spare node now. The run preempts the small one of the other block, which has five nodes.
     lose(cluster, "urgent")
     eventually(lambda: "NodeFailures" in evictions(cluster, "urgent"), "Kueue evicts the run")
-    # It preempts the small run of the other block, which has five nodes.
-    eventually(
-        lambda: (found := blocks_of(cluster, "urgent")).total() == 4 and block not in found,
-        "the run has nodes again, in the other block",
-        180,
-    )
+    (other,) = {BLUE, RED} - {block}
+    eventually(lambda: blocks_of(cluster, "urgent") == {other: 4}, "the run has the nodes of the other block", 180)
 
-
-def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
+    # The pool replaces them.
     cluster.run("delay", "repair=1")
     eventually(lambda: Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5}, "all nodes are back")
     labels = [node["metadata"]["labels"] for node in cluster.get("nodes", "-l", BLOCK)]
     assert len(labels) == len({tuple(own.get(level) for level in LEVELS.values()) for own in labels})
 
 
-def test_a_server_without_a_topology_runs_in_the_same_queue(cluster: Emulator) -> None:
+def test_a_server_without_a_topology_runs_in_the_same_queue_and_down_deletes_all(cluster: Emulator) -> None:
     server = deployment(spec(gpus=8, nodeSelector={}), "lq", "server", namespace="llm")
     server["spec"]["replicas"] = 2
     file = cluster.state / "server.json"
     file.write_text(json.dumps(server))
     cluster.kubectl("create", "-f", str(file))
     eventually(lambda: sum(blocks_of(cluster, "server").values()) == 2, "both replicas have nodes")
-    cluster.kubectl("-n", "llm", "delete", "deployment", "server")
-    eventually(lambda: not pods_of(cluster, "server"), "it is gone")
-
-
-def test_down_deletes_the_levels_after_their_flavor(cluster: Emulator) -> None:
+    remove(cluster, "server", "deployment")
     cluster.make("down")
     gone(cluster, Found(frozenset(), frozenset()))
 

@@ -68,7 +68,7 @@ def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
     assert dev.planned() == {"update": ["kubernetes:core/v1:ConfigMap::research/gke-ai-stack"]}
 
 
-def test_each_difference_is_reported(dev: Emulator) -> None:
+def test_each_difference_and_a_webhook_that_is_down_are_reported(dev: Emulator) -> None:
     name = gpu_node(dev)
     dev.kubectl("label", "node", name, f"{GKE_ACCELERATOR}=nvidia-tesla-t4", "--overwrite")
     smaller = json.dumps({"status": {"allocatable": {"memory": "70Gi"}}})
@@ -102,8 +102,6 @@ def test_each_difference_is_reported(dev: Emulator) -> None:
         assert value in printed, value
     assert "may not create jobs" in printed
 
-
-def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
     dev.kubectl("scale", "deployment", "-n", "kueue-system", "--all", "--replicas=0")
     managers = ("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager")
     eventually(lambda: not dev.get(*managers), "Kueue is down")
