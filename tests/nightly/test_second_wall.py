@@ -107,11 +107,9 @@ def has_ended(item: Object) -> bool:
 def refusals(member: Credential) -> Counter[str]:
     """Objects whose pods the quota of accelerators refused, by kind."""
     events = member.ask("GET", "api/v1/namespaces/team-a/events").content["items"]
-    return Counter(
-        event["involvedObject"]["kind"]
-        for event in events
-        if "exceeded quota" in event["message"] and "requests.nvidia.com/gpu" in event["message"]
-    )
+    refused = [event for event in events if "exceeded quota" in event["message"]]
+    of_gpus = [event for event in refused if "requests.nvidia.com/gpu" in event["message"]]
+    return Counter(event["involvedObject"]["kind"] for event in of_gpus)
 
 
 def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(team_a: Credential) -> None:
