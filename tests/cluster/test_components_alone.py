@@ -6,8 +6,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -34,9 +35,7 @@ FinetuneJob(
     image="i:" + pulumi.Config().require("tag")
 )
 """
-QUEUES = """
-KueueStack("queues", opts=options, install=False, jobset=True, kubeconfig=open("kubeconfig").read())
-"""
+QUEUES = 'KueueStack("queues", opts=options, install=False, jobset=True, kubeconfig=open("kubeconfig").read())'
 
 
 @pytest.fixture
@@ -72,15 +71,13 @@ def run(project: Project, *command: str, **config: str) -> None:
 
 
 def names(cluster: Cluster, kinds: str) -> set[str]:
-    found: dict[str, Any] = json.loads(cluster.kubectl("get", kinds, "-n", "theirs", "-o", "json"))
-    return {f"{item['kind']} {item['metadata']['name']}" for item in found["items"]} - {"ConfigMap kube-root-ca.crt"}
+    found = json.loads(cluster.kubectl("get", kinds, "-n", "theirs", "-o", "json"))["items"]
+    return {f"{item['kind']} {item['metadata']['name']}" for item in found} - {"ConfigMap kube-root-ca.crt"}
 
 
 @pytest.mark.parametrize("program", [SERVER], indirect=True, ids=["server"])
 def test_turning_autoscaling_on_or_off_changes_no_replica(program: Project, cluster: Cluster) -> None:
-    def replicas() -> str:
-        return cluster.kubectl("get", "deployment/s", "-n", "theirs", "-o", "jsonpath={.spec.replicas}")
-
+    replicas = partial(cluster.kubectl, "get", "deployment/s", "-n", "theirs", "-o", "jsonpath={.spec.replicas}")
     for scaled in ("false", "true", "false", "true"):
         run(program, "up", scaled=scaled)
         assert replicas() == "3"
