@@ -1,7 +1,12 @@
-"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing."""
+"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing.
+
+Every stack at the root of the checkout previews, whatever its users have edited or added.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +16,7 @@ from gke_ai.catalog.fabric.rdma import AGENT_ROLE
 from gke_ai.catalog.versions import JOBSET_API, JOBSET_CRD
 from tests.support import repository
 from tests.support.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
-from tests.support.examples import EXAMPLE
+from tests.support.examples import EXAMPLE, set_up
 
 EXAMPLES = [path.name for path in repository.examples()]
 # Examples whose whole life another file goes through, with what is to be seen on the way.
@@ -76,3 +81,17 @@ def test_killed_up_of_a_jobset_recovers_and_leaves_the_cluster(emulator_with: Ca
     assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
     assert JOBSET_CRD in emulator.make("down")  # which Helm would leave behind
     gone(emulator, before)
+
+
+@pytest.mark.parametrize("file", repository.stacks_of_the_user(), ids=lambda file: file.name)
+def test_a_stack_previews_on_the_emulator(file: Path, emulator: Emulator) -> None:
+    # What a stack expects to exist, such as a secret, is created as the emulator says.
+    while missing := json.loads(emulator.run("ready", str(file)))["missing"]:
+        emulator.run(*shlex.split(missing["command"])[1:])
+    assert "to create" in emulator.make("preview", file)
+
+
+def test_a_stack_with_a_salt_and_an_encrypted_token_previews(emulator: Emulator, tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(set_up("Pulumi.dev.yaml"))
+    assert "to create" in emulator.make("preview", file)

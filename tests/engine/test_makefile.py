@@ -82,12 +82,9 @@ def arguments(project: Path, target: str, values: dict[str, str], on_command_lin
 def used(target: str) -> set[str]:
     """The inputs that a target passes on."""
     if target in (*VERBS, "doctor"):
-        return {name for name in INPUTS if f"GKE_AI_{name}" in variables(target)}
+        variables = {parameter.envvar for parameter in gke_ai.commands[target].params}
+        return {name for name in INPUTS if f"GKE_AI_{name}" in variables}
     return {name for name in OTHERS if re.search(rf"\$\$\{{?{name}\b", RECIPES[target])}
-
-
-def variables(verb: str) -> set[str]:
-    return {str(parameter.envvar) for parameter in gke_ai.commands[verb].params if parameter.envvar}
 
 
 # One target of each set of inputs: the others differ only in the command's name.

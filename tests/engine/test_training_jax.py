@@ -64,7 +64,9 @@ def train(
     arguments = ["--steps", str(steps), "--checkpoint-every", str(EVERY), *size]
     variables = {"CHECKPOINT_DIR": str(directory), "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(FOLDER)}
     if count > 1:
-        variables |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(count)}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"  # which is free
+        variables |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
     directory.parent.mkdir(exist_ok=True)
     processes, logs = [], [directory.parent / f"{directory.name}.{index}.log" for index in range(count)]
     for index, log in enumerate(logs):
@@ -99,13 +101,6 @@ def ended_after(seconds: float, processes: Processes) -> Iterator[None]:
     finally:
         timer.cancel()
         end()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,6 @@ def server(replicas: int = 1) -> dict[str, Any]:
     return content
 
 
-def phases(cluster: queues.QueueCluster) -> list[str]:
-    return [pod["status"]["phase"] for pod in cluster.send("GET", "/api/v1/namespaces/research/pods")["items"]]
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with the sample manifests, and the snapshot of a cluster in which they are applied and run."""
@@ -62,7 +59,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
             emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster" / "queues.yaml"))
             emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster"))
             cluster.settle()
-            eventually(lambda: phases(cluster) == ["Running"] * 8, "all pods run")
+            pods = partial(cluster.send, "GET", "/api/v1/namespaces/research/pods")
+            running = ["Running"] * 8
+            eventually(lambda: [pod["status"]["phase"] for pod in pods()["items"]] == running, "all pods run")
         snapshot = ("--kubeconfig", str(queues.kubeconfig(emulator)), "--pools", str(checkout / "pools.json"))
         hashed = ("--hash-names", "--keep-names", str(checkout / "cluster"))
         text = emulator.run("gke-ai", "snapshot", "--stack", "sample", *snapshot, *hashed)
@@ -95,13 +94,11 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
     hook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
     # Fields that Google's schema of the kind has and the emulator's lacks.
     priorities = [{"podFamily": "general-purpose"}, {"machineType": "g2-standard-24", "maxPodsPerNode": 32}]
-    pairs = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "pairs"}}
-    for name, content in {
-        "urgent": URGENT,
-        "sample": sample,
-        "hook": {**hook, "metadata": {"name": "everything"}, "webhooks": []},
-        "class": {**pairs, "spec": {"priorities": priorities}},
-    }.items():
+    pairs: dict[str, Any] = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "pairs"}}
+    pairs["spec"] = {"priorities": priorities}
+    everything = {**hook, "metadata": {"name": "everything"}, "webhooks": []}
+    written = {"urgent": URGENT, "sample": sample, "hook": everything, "class": pairs}
+    for name, content in written.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     commit(repository, "add .", "commit --message=change")
 

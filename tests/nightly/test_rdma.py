@@ -1,4 +1,6 @@
-"""Only here: the real scheduler gives a run the NICs of two A4 nodes, Kueue counts them, and attacks are refused."""
+"""Only here: the real scheduler gives a run the NICs of two A4 nodes, Kueue counts them, and attacks are refused.
+
+Autopilot creates such nodes for a run on a compute class. Pods of a run start on nodes with the networks of A3 Mega."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -15,7 +18,7 @@ from gke_ai.kube.objects import condition
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, eventually, fresh, settled
-from tests.support.mistakes import PROJECT
+from tests.support.mistakes import PROJECT, base
 from tests.support.rdma import RUN, Object, allocated, allow, create, of_queue, pod, queued, refused, running, values
 
 
@@ -149,3 +152,33 @@ def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster:
     (jobset,) = (item for item in cluster.get("jobsets", "-n", "llm") if item["metadata"]["name"].startswith("first"))
     cluster.kubectl("-n", "llm", "delete", "jobset", jobset["metadata"]["name"])
     eventually(lambda: bool(running(cluster, "other", "default")), "it has the NICs of a node")
+
+
+def test_a_run_on_a_compute_class_gets_the_nics_of_its_nodes(emulator: Emulator) -> None:
+    good = base("rdma", "on_a_class")
+    run = {key: value for key, value in RUN.items() if key != "pool"} | {"computeClass": "b200"}
+    cluster = {"name": "llm-cluster", "mode": "autopilot", "location": "us-central1"}
+    sections = {"computeClasses": good["computeClasses"], "queues": good["queues"], "training": [run]}
+    emulator.make("up", emulator.written(cluster=cluster, **sections))
+    eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
+    assert [len(devices) for devices in allocated(emulator)] == [NICS_PER_POD, NICS_PER_POD]
+    assert of_queue(emulator)[RESOURCE] == "16"
+    zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in emulator.get("nodes")}
+    assert "us-central1-b" in zones
+
+
+def test_the_pods_of_a_run_start_on_two_nodes_and_each_has_the_installers(emulator: Emulator) -> None:
+    good = base("gpudirect")
+    pools, training = [{**good["gpuPools"][0], "nodesPerZone": 2}], [{**RUN, "pool": "mega"}]
+    sections = {"cluster": good["cluster"], "gpuPools": pools, "queues": good["queues"], "training": training}
+    emulator.make("up", emulator.written(**sections))
+
+    def nodes_of(namespace: str) -> list[str]:
+        pods = emulator.get("pods", "-n", namespace)
+        return sorted(pod["spec"].get("nodeName", "") for pod in pods if pod["status"].get("phase") == "Running")
+
+    nodes = [node["metadata"] for node in emulator.get("nodes") if GPUDIRECT_LABEL in node["metadata"]["labels"]]
+    names = sorted(node["name"] for node in nodes)
+    assert len(names) == 2
+    eventually(lambda: nodes_of("llm") == names, "pods of the run on both nodes")
+    eventually(lambda: nodes_of("gpudirect") == sorted(2 * names), "both installers on each node")

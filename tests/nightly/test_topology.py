@@ -16,6 +16,7 @@ from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.result.forecast import read
 from gke_ai.forecast.simulate.trace import Submission, written
 from gke_ai.kube.blocks import block_rows
+from gke_ai.kube.objects import condition
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
@@ -109,11 +110,6 @@ def workload(emulator: Emulator, name: str) -> Object:
     return next((item for owner, item in owners.items() if owner.startswith(name)), {})
 
 
-def reserved(emulator: Emulator, name: str) -> str:
-    conditions = workload(emulator, name).get("status", {}).get("conditions", [])
-    return next((item["message"] for item in conditions if item["type"] == "QuotaReserved"), "")
-
-
 def evictions(emulator: Emulator, name: str) -> list[str]:
     stats = workload(emulator, name).get("status", {}).get("schedulingStats", {})
     return [item["reason"] for item in stats.get("evictions", [])]
@@ -150,7 +146,9 @@ def test_a_run_of_four_nodes_is_split_in_groups_or_waits_for_a_block_as_it_says(
     remove(cluster, name)
 
     name = submit(cluster, "whole", topology={"required": "block"})
-    eventually(lambda: "allows to fit only 3 out of 4 pod(s)" in reserved(cluster, name), "Kueue says why it waits")
+    reserved = partial(condition, condition_type="QuotaReserved")
+    cause = "allows to fit only 3 out of 4 pod(s)"
+    eventually(lambda: cause in reserved(workload(cluster, name)).get("message", ""), "Kueue says why it waits")
     assert not pods_of(cluster, name)
     remove(cluster, name)
 

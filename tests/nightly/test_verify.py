@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -26,17 +27,10 @@ def dev() -> Iterator[Emulator]:
     """The dev environment, with all its pods running."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(DEV))
-        eventually(lambda: ready_pods(emulator) == 3, "the server and both pods of the run are ready", 120)
+        pods = partial(emulator.get, "pods", "-n", NAMESPACE)
+        ready = "the server and both pods of the run are ready"
+        eventually(lambda: sum(holds(pod, "Ready") for pod in pods()) == 3, ready, 120)
         yield emulator
-
-
-def ready_pods(emulator: Emulator) -> int:
-    return sum(holds(pod, "Ready") for pod in emulator.get("pods", "-n", NAMESPACE))
-
-
-def gpu_node(emulator: Emulator) -> str:
-    (server,) = emulator.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
-    return str(server["spec"]["nodeName"])
 
 
 def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
@@ -69,7 +63,8 @@ def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
 
 
 def test_each_difference_and_a_webhook_that_is_down_are_reported(dev: Emulator) -> None:
-    name = gpu_node(dev)
+    (server,) = dev.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    name = str(server["spec"]["nodeName"])
     dev.kubectl("label", "node", name, f"{GKE_ACCELERATOR}=nvidia-tesla-t4", "--overwrite")
     smaller = json.dumps({"status": {"allocatable": {"memory": "70Gi"}}})
     dev.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", smaller)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,10 +68,6 @@ def replicas(emulator: Emulator, name: str) -> int:
     return int(deployment(emulator, name)["spec"]["replicas"])
 
 
-def ready(emulator: Emulator, name: str) -> int:
-    return int(deployment(emulator, name)["status"].get("readyReplicas", 0))
-
-
 @contextmanager
 def proxy(emulator: Emulator) -> Iterator[str]:
     """The address of an authenticated proxy to the API server."""
@@ -121,7 +118,9 @@ def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator)
 @pytest.mark.parametrize("name", SERVERS)
 def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(deployed: Emulator, name: str) -> None:
     with crowd(deployed, name):
-        eventually(lambda: ready(deployed, name) == MAX_REPLICAS, f"{name} has {MAX_REPLICAS} replicas", 240)
+        state = partial(deployment, deployed, name)
+        all_ready = f"{name} has {MAX_REPLICAS} replicas"
+        eventually(lambda: state()["status"].get("readyReplicas") == MAX_REPLICAS, all_ready, 240)
         others = [replicas(deployed, other) for other in SERVERS if other != name]
         assert others == [1, 1], "nobody waits for the other servers"
         if name == "gemma":

@@ -70,16 +70,8 @@ def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
         yield place
 
 
-@pytest.fixture(scope="module")
-def original() -> Iterator[Place]:
-    """A cluster with the queues and runs of every report."""
-    with cluster_of(QUESTIONS) as place:
-        yield place
-
-
 def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
-    items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
-    return items
+    return list(cluster.send("GET", "/apis/batch/v1/jobs")["items"])
 
 
 def queues_have_status(cluster: queue_cluster.QueueCluster) -> bool:
@@ -88,9 +80,11 @@ def queues_have_status(cluster: queue_cluster.QueueCluster) -> bool:
 
 
 @pytest.fixture(scope="module")
-def answers(original: Place) -> dict[str, Answer]:
+def answers() -> dict[str, Answer]:
+    """What Kueue answers in a cluster with the queues and runs of every report."""
     runs = {question.name: (Manifest(question.run, "run.yaml"), queue_of(question)) for question in QUESTIONS}
-    return ask(original, runs)
+    with cluster_of(QUESTIONS) as original:
+        return ask(original, runs)
 
 
 def queue_of(question: Question) -> str:
@@ -106,16 +100,12 @@ def test_the_command_asks_the_state_of_a_snapshot(tmp_path: Path) -> None:
     with fresh() as emulator:
         options = ("--snapshot", str(tmp_path / "snapshot.json"), "--json", str(tmp_path / "answer.json"))
         printed = emulator.run("gke-ai", "when", *options, str(tmp_path / "run.yaml"))
-        assert_nothing_is_left(emulator)
+        assert not (emulator.state / "rehearsal").exists()
     name = f"{LIMIT_RANGE.name}/job/limits-only"
     assert f"{name} starts at once, on flavor q15020-f of cluster queue q15020-q." in printed
     assert "Unlike the snapshot" not in printed
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert (answer["run"], answer["starts"], answer["flavors"]) == (name, True, ["q15020-f"])
-
-
-def assert_nothing_is_left(emulator: Emulator) -> None:
-    assert not (emulator.state / "rehearsal").exists()
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
@@ -154,15 +144,9 @@ def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[st
                 yield f"{question.case.title}: {decided} instead of {question.expected}"
 
 
-@pytest.fixture(scope="module")
-def queues() -> Iterator[Place]:
-    with fresh() as emulator:
-        (place,) = places.create([emulator])
-        yield place
-
-
-def test_kueue_answers_every_question_as_its_tables_say(queues: Place) -> None:
+def test_kueue_answers_every_question_as_its_tables_say(emulator: Emulator) -> None:
     assert len(questions()) >= 40
-    found = [*differing(queues, questions())]
+    (place,) = places.create([emulator])
+    found = [*differing(place, questions())]
     print("\n".join([f"{len(questions())} questions, {len(found)} differ", *found]))
     assert found == []
