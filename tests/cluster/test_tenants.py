@@ -72,9 +72,8 @@ from tests.support.unpacked import names as names_below
 from tests.support.unpacked import unpack
 from tests.support.workloads import finish
 
+
 # --- objects that a team writes ---------------------------------------------------------------------------------------
-
-
 def affinity(**operator: Any) -> Object:
     """Nodes by whether they have a GPU."""
     term = {"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", **operator}]}
@@ -86,9 +85,6 @@ def neighbors(**where: Any) -> Object:
     term = {"topologyKey": "topology.kubernetes.io/region", "labelSelector": {"matchLabels": {"app": "x"}}, **where}
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term], **preferred}}
-
-
-OF_KUEUE = "kueue.x-k8s.io/managed"
 
 
 def volume(**source: Any) -> Object:
@@ -104,8 +100,6 @@ def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
 
 
 # --- one deployment ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """The two deployed tenants. The last test destroys them."""
@@ -138,8 +132,6 @@ def team_b(shared: Emulator) -> Credential:
 
 
 # --- what a team does -------------------------------------------------------------------------------------------------
-
-
 def test_what_a_team_submits_and_what_the_stack_has_for_it_runs(team_a: Credential, team_b: Credential) -> None:
     own = ("job-name=training", "jobset.sigs.k8s.io/jobset-name=slices", "app=server", "job-name=no-accelerator")
     for team, label in ((team_b, "job-name=tuned"), *((team_a, label) for label in own)):
@@ -206,7 +198,7 @@ def test_a_member_has_the_permissions_of_the_deployer(who: list[str], shared: Em
 
 
 # --- what it is refused -----------------------------------------------------------------------------------------------
-
+OF_KUEUE = "kueue.x-k8s.io/managed"
 LARGE, FORGOTTEN, OF_CONTROLLER = "is so large", "would be forgotten", "belongs to a controller"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
 ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
@@ -440,15 +432,11 @@ def test_a_team_can_not_create_more_jobsets_than_its_quota(team_a: Credential) -
     team_a.delete("JobSet", "second")
 
 
-def test_a_team_runs_commands_in_its_pods(team_a: Credential) -> None:
-    """The policy judges them too. The simulated node then has no process to enter."""
+def test_a_team_enters_its_pod_and_can_not_let_the_cluster_forget_it_while_it_runs(team_a: Credential) -> None:
     (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
+    # The policy judges commands too. The simulated node then has no process to enter.
     path = f"{PLACES['Pod'].format('team-a')}/{training['metadata']['name']}/exec?command=true&stdout=true"
     assert "denied request" not in team_a.ask("POST", path).message
-
-
-def test_a_team_can_not_let_the_cluster_forget_a_pod_that_runs(team_a: Credential) -> None:
-    (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
     assert FORGOTTEN in team_a.delete("Pod", training["metadata"]["name"], gracePeriodSeconds=0).message
     # The API server writes a grace period of 0 for these.
     created(team_a.create(pod(spec(gpus=3), name="waits")))
@@ -458,13 +446,13 @@ def test_a_team_can_not_let_the_cluster_forget_a_pod_that_runs(team_a: Credentia
         assert team_a.delete("Pod", name).status == 200
 
 
-@pytest.mark.parametrize(("kind", "name"), [("Job", "training"), ("JobSet", "slices"), ("Deployment", "server")])
-def test_a_team_deletes_a_run_with_its_pods_and_a_job_not_by_default(kind: str, name: str, team_a: Credential) -> None:
-    path = f"{PLACES[kind].format('team-a')}/{name}"
-    for policy in ("Background", "Foreground"):
-        assert team_a.ask("DELETE", path, {"propagationPolicy": policy, "dryRun": ["All"]}).status == 200
-    if kind == "Job":  # leaves its pods by default
-        assert "would leave its pods" in team_a.ask("DELETE", path).message
+def test_a_team_deletes_a_run_with_its_pods_and_a_job_not_by_default(team_a: Credential) -> None:
+    for kind, name in (("Job", "training"), ("JobSet", "slices"), ("Deployment", "server")):
+        path = f"{PLACES[kind].format('team-a')}/{name}"
+        for policy in ("Background", "Foreground"):
+            assert team_a.ask("DELETE", path, {"propagationPolicy": policy, "dryRun": ["All"]}).status == 200, kind
+    job = f"{PLACES['Job'].format('team-a')}/training"
+    assert "would leave its pods" in team_a.ask("DELETE", job).message
 
 
 def test_a_team_can_not_change_what_a_controller_starts(team_a: Credential) -> None:
@@ -472,13 +460,9 @@ def test_a_team_can_not_change_what_a_controller_starts(team_a: Credential) -> N
     created(team_a.create(jobset(spec(gpus=9), name="held")))
     eventually(lambda: team_a.read("Job", "held-slice-0").status == 200, "the JobSet has its Job, which waits")
     pods = {"template": {"spec": {"containers": spec()["containers"]}}}
-    for change in (
-        {"spec": {"parallelism": 2}},
-        {"spec": pods},
-        {"spec": {"suspend": False}},
-        {"metadata": {"labels": {QUEUE: OWN}}},
-        {"metadata": {"annotations": {"example.com/note": "x"}}},
-    ):
+    specs: list[Object] = [{"parallelism": 2}, pods, {"suspend": False}]
+    metadata: list[Object] = [{"labels": {QUEUE: OWN}}, {"annotations": {"example.com/note": "x"}}]
+    for change in [*({"spec": change} for change in specs), *({"metadata": change} for change in metadata)]:
         assert OF_CONTROLLER in team_a.change("Job", "held-slice-0", change).message, change
     assert team_a.change("JobSet", "held", {"metadata": {"labels": {"mine": "yes"}}}).status == 200
     team_a.delete("JobSet", "held")
@@ -493,18 +477,15 @@ def test_a_team_can_not_start_its_own_pod(team_a: Credential) -> None:
 
 
 def test_a_team_neither_sees_nor_changes_what_another_has(team_a: Credential, team_b: Credential) -> None:
+    refusal = team_b.create(job(queue=OWN)).message
+    assert "uses a queue that team-b does not have" in refusal
+    assert OTHERS in refusal  # what to write instead
     created(team_b.create(plain("Secret", "token", stringData={"token": "another's"})))
     answers = [team_a.read(kind, namespace="team-b") for kind in ("Job", "Workload", "LocalQueue", "Pod", "ConfigMap")]
     answers += [team_a.read("Secret", name, "team-b") for name in ("", "token")]
     answers += [team_a.create(job(queue=OTHERS), "team-b"), team_a.delete("NetworkPolicy", "ingress", "team-b")]
     for answer in answers:
         assert (answer.status, RBAC in answer.message, "data" in answer.content) == (403, True, False), answer.content
-
-
-def test_a_queue_name_of_another_namespace_is_refused(team_b: Credential) -> None:
-    answer = team_b.create(job(queue=OWN))
-    assert "uses a queue that team-b does not have" in answer.message
-    assert OTHERS in answer.message  # what to write instead
 
 
 def test_the_platform_needs_a_queue_too_and_may_change_pods(shared: Emulator, team_a: Credential) -> None:
@@ -547,12 +528,9 @@ def started_or_refused(team: Credential, name: str) -> bool | str:
 
 
 # --- a member with a kubeconfig alone ---------------------------------------------------------------------------------
-
 PAGE = ROOT / "docs" / "for-people-who-train.md"
-_, SUBMIT, DESCRIBE, LOGS, CANCEL = [
-    shlex.split(line)
-    for line in re.findall(r"^(?:gcloud|gke-ai) .*$", PAGE.read_text().partition("## What submit")[0], re.M)
-]
+BEGIN = PAGE.read_text().partition("## What submit")[0]
+_, SUBMIT, DESCRIBE, LOGS, CANCEL = map(shlex.split, re.findall(r"^(?:gcloud|gke-ai) .*$", BEGIN, re.M))
 
 
 @pytest.fixture(scope="module")
@@ -776,8 +754,6 @@ def test_logs_are_followed_over_restarts(shared: Emulator, ask: Ask, kubeconfig:
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------
-
-
 def test_tenants_stay_stable_and_are_deleted_with_their_workloads(shared: Emulator, team_a: Credential) -> None:
     assert shared.planned() == {}
     eventually(lambda: running(team_a, "job-name=training"), "the Job still runs")

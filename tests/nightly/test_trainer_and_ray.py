@@ -143,7 +143,6 @@ def test_a_wrong_manifest_is_refused_by_submit(ask: Ask, shared: Emulator, team_
 
 
 # --- what a member is refused -----------------------------------------------------------------------------------------
-
 RAY_NAME: Object = {"annotations": {"ray.io/ft-enabled": "true"}}
 NAMED_WORKERS = {**ray_cluster_spec()["workerGroupSpecs"][0], "template": {**pod_template(GPU), "metadata": RAY_NAME}}
 NAMED = {**ray_cluster_spec(), "workerGroupSpecs": [NAMED_WORKERS]}
@@ -300,8 +299,6 @@ def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential, shared
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------
-
-
 def test_a_stack_with_a_trainjob_and_a_raycluster_is_deleted(shared: Emulator, team_a: Credential) -> None:
     created(team_a.create(train_job("last", OWN)))
     created(team_a.create(ray_cluster("last", OWN)))
