@@ -6,12 +6,9 @@ The endpoint pickers and Envoy are real; the servers are stubs.
 from __future__ import annotations
 
 import json
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +16,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.cluster.users import client, repeated
 from tests.support.emulator import ROOT, Emulator, deployed_and_deleted, eventually, settled
 
 EXAMPLE = "examples/inference-gateway.yaml"
@@ -67,14 +65,6 @@ def weights(emulator: Emulator) -> dict[str, int]:
     return {ref["name"]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
 
 
-def client(emulator: Emulator) -> httpx.Client:
-    """A client of the gateway, at the address in the stack's outputs."""
-    (gateway,) = emulator.outputs()["gateways"]
-    # emulator/run sets the key.
-    key = {"Authorization": f"Bearer {os.environ['GATEWAY_API_KEY']}"}
-    return httpx.Client(base_url=gateway["url"], headers=key, timeout=30, trust_env=False)
-
-
 def ask(gateway: httpx.Client, batch: str = "") -> int:
     """The status of an answer. The prompts differ, so that no cached prefix decides. The access log has the batch."""
     prompt = f"{time.monotonic_ns()}: who?"
@@ -99,21 +89,15 @@ def served(emulator: Emulator, requests: int) -> Counter[str]:
 @contextmanager
 def users(emulator: Emulator) -> Iterator[None]:
     """Someone who asks the gateway all the time, and is always answered."""
-    enough, answers = threading.Event(), Counter[int]()
-    with client(emulator) as gateway, ThreadPoolExecutor(1) as threads:
 
-        def ask_on() -> None:
-            while not enough.is_set():
-                answers[ask(gateway)] += 1
-                time.sleep(0.05)
+    def ask_and_pause() -> int:
+        status = ask(gateway)
+        time.sleep(0.05)
+        return status
 
-        user = threads.submit(ask_on)
-        try:
-            yield
-        finally:
-            enough.set()
-        user.result()
-    assert answers.keys() == {200}, answers
+    with client(emulator) as gateway, repeated(ask_and_pause) as statuses:
+        yield
+    assert {*statuses} == {200}, Counter(statuses)
 
 
 @pytest.mark.parametrize("path", OPEN)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.cluster.users import repeated
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 from tests.support.recorder import configuration
 from tests.support.workloads import values
@@ -82,31 +81,20 @@ def proxy(emulator: Emulator) -> Iterator[str]:
 
 @contextmanager
 def crowd(emulator: Emulator, server: str) -> Iterator[None]:
-    """That many users of a server, each of whom asks again after each answer. At the end nobody waits.
-
-    A user also asks again after 503: the emulator's nodes report a pod as ready before its stub listens.
-    """
-    enough = threading.Event()
+    """That many users of a server. A user also asks again after 503: pods are ready before their stubs listen."""
     body = json.dumps({"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 40})
+    path = f"/api/v1/namespaces/llm/services/{server}:8000/proxy/v1/completions"
 
-    def ask(address: str) -> None:
-        while not enough.is_set():
-            connection = http.client.HTTPConnection(address, timeout=120)
-            path = f"/api/v1/namespaces/llm/services/{server}:8000/proxy/v1/completions"
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            answer = response.read().decode()
-            connection.close()
-            assert response.status in (200, 503), answer
+    def ask() -> None:
+        connection = http.client.HTTPConnection(address, timeout=120)
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read().decode()
+        connection.close()
+        assert response.status in (200, 503), answer
 
-    with proxy(emulator) as address, ThreadPoolExecutor(CROWD) as threads:
-        users = [threads.submit(ask, address) for _ in range(CROWD)]
-        try:
-            yield
-        finally:
-            enough.set()
-        for user in users:
-            user.result()
+    with proxy(emulator) as address, repeated(*[ask] * CROWD):
+        yield
 
 
 def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator) -> None:
