@@ -1,7 +1,5 @@
 """Only here: the commands of a checkout whose folder, state and home have a space and an umlaut in their names."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

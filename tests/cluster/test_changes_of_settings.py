@@ -1,7 +1,5 @@
 """Only here: the engine's plan for settings that are turned off: replacements, their order, and what stays."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

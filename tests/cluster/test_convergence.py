@@ -1,7 +1,5 @@
 """Only here: an `up` that is killed or meets a late webhook, and a teardown of busy queues, lose and double nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Only here: dev from the first `up` to `down`, with another team's program that uses its outputs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

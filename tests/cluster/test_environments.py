@@ -1,7 +1,5 @@
 """Only here: prod from the first `up` to `down`, and refusals by the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

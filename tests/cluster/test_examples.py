@@ -3,8 +3,6 @@
 Every stack at the root of the checkout previews, whatever its users have edited or added.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Only here: whole TPU slices are created for the pods of a real Job, and deleted after it, or are queued by Kueue."""
 
-from __future__ import annotations
-
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, GKE_TPU_TOPOLOGY

@@ -1,7 +1,5 @@
 """Only here: JetStream's metrics reach the real HPA controller through the real Prometheus and adapter."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

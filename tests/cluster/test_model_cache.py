@@ -1,7 +1,5 @@
 """Only here: an `up` waits for the real program that fills the bucket, and repeats it only when it must."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

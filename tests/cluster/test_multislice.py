@@ -1,7 +1,5 @@
 """Only here: the real JobSet gives each slice a pool of its own, restarts failed slices, and Kueue orders the runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

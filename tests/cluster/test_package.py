@@ -1,7 +1,5 @@
 """Only here: the installed wheels work in a repository of their own, and Pulumi's YAML host runs the components."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

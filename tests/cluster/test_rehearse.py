@@ -1,7 +1,5 @@
 """Only here: the command of `make rehearse` from its scratch emulator to its files, and that it leaves nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Only here: the real Kueue decides on a simulated clock, and each run starts when the theory of queues says."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

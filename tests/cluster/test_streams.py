@@ -3,8 +3,6 @@
 The servers are stubs, which do on SIGTERM as a real vLLM was recorded to do (maintain/real_vllm/recorded.yaml).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

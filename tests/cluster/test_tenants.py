@@ -4,8 +4,6 @@ Refused by the real API server: by RBAC, quotas, Pod Security, and the tenants' 
 what only Google enforces: roles on buckets, and network policies.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

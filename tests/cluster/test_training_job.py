@@ -1,7 +1,5 @@
 """Only here: one run under the real Kueue and JobSet: preempted, resumed, restarted, moved, finished, not repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ In a block of `console`, a line that begins with `$ ` is a command, and the line
 of each, in order, in one line of the output, `…` for any of them. What only looks is asked again until it shows that.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Users of a stack's servers: their connections to its gateway, and what each asks for again and again."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The guides to a new engine and a new output are complete: their own blocks, applied to a copy, are enough."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

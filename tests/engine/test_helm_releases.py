@@ -1,7 +1,5 @@
 """`recover` repairs Helm releases that a killed update left pending, failed, partly deleted or unrecorded."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Values that a user gives make reach the commands as they are: nothing in them is run, by make or by the shell."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command that describes a model, with files written by hand in the published shapes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

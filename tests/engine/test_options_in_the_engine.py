@@ -1,7 +1,5 @@
 """Options of a component under the real engine: what mocks do not show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workflows of a repository of one's own: the linters pass, and they do what those of this repository do."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """The policy pack under the real engine, on a program of another project: mandatory violations stop an `up` before
 anything is created, advisory ones are reported, and waivers are listed with their reason."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The project states one range of Pythons, and its workflow runs both ends of it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -1,7 +1,5 @@
 """Only here: what Pulumi's engine passes to a program, how large it may be, and a preview of a stack in files."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page for Terraform: its Pulumi commands write a configuration that loads, its outputs are in the contract."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

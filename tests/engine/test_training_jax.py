@@ -3,8 +3,6 @@
 Every run consists of two processes that exchange gradients over gloo, on the CPU.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

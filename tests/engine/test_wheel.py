@@ -1,7 +1,5 @@
 """The wheel has the whole package under names that leave `components` and `settings` to a program of its user."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Checks of the workflows beyond actionlint and zizmor: references exist, permissions are minimal, scripts work."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

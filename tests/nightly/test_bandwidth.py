@@ -1,7 +1,5 @@
 """Only here: the real Kueue and scheduler give the bandwidth test its nodes and NICs, and nothing of it stays."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

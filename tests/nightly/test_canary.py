@@ -3,8 +3,6 @@
 The endpoint pickers and Envoy are real; the servers are stubs.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Only here: a stack beside a Kueue of somebody else, which is as it was before and after."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

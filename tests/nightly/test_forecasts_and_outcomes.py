@@ -6,8 +6,6 @@ The original is changed, and a copy that was restored from its snapshot forecast
     emulator/run pytest -s -m nightly tests/nightly/test_forecasts_and_outcomes.py
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Only here: a rehearsal of a cluster with an earlier Kueue runs that release."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@ All cases of each release that the emulator has, against that release. Print eve
     emulator/run pytest -s tests/nightly/test_kueue_tables.py
 """
 
-from __future__ import annotations
-
 import pytest
 
 from gke_ai.catalog.kueue.configuration import RELEASES

@@ -1,7 +1,5 @@
 """Only here: manifests of a cluster that no program of this repository deployed, through the steps of the action."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

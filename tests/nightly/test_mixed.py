@@ -1,7 +1,5 @@
 """Only here: the real Kueue admits, gates and preempts what serving and training submit, on Autopilot."""
 
-from __future__ import annotations
-
 from gke_ai.kube.objects import condition, holds
 from tests.support.emulator import Emulator, begun, eventually, gone, settled
 from tests.support.workloads import admitted

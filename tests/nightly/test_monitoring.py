@@ -1,7 +1,5 @@
 """Only here: dashboards and alerts ask for metrics that the real Kueue sends, with their collector's credential."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

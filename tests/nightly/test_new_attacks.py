@@ -3,8 +3,6 @@
 Members choose when their pods succeed and fail, so the tests end pods as a member's processes would.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from functools import partial

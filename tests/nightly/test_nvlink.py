@@ -1,7 +1,5 @@
 """Only here: the real scheduler gives runs NICs and channels of A4X and A4X Max, Kueue counts them, attacks fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

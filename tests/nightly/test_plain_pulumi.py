@@ -1,7 +1,5 @@
 """Only here: plain `pulumi up` and `destroy` end as `gke-ai up` and `down` do, in a cluster that stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Only here: what a pod requests is what the quotas of a real API server count."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Only here: no moment without a ready replica while the engine replaces the nodes of a pool."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Only here: earlier programs of Kueue and JobSet are upgraded under workloads that run and wait."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -2,8 +2,6 @@
 
 Autopilot creates such nodes for a run on a compute class. Pods of a run start on nodes with the networks of A3 Mega."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

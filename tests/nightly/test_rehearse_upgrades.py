@@ -1,7 +1,5 @@
 """Only here: GKE's upgrade of the nodes of a pool, as `make rehearse` plays it under Kueue and disruption budgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gke_ai.forecast.outcome.interruptions import PREEMPTED

@@ -5,8 +5,6 @@ Print what the rehearsal of one says:
     emulator/run pytest -s tests/nightly/test_rehearsed_changes.py -k NAME
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

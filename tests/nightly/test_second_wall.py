@@ -4,8 +4,6 @@ The real Kueue, JobSet, Trainer and KubeRay run what a member submits. Then the 
 attacks that it refuses are carried out: pods never have more accelerators than the quota, counted by the API server.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ Each seed has cluster queues of its own, so one replay has all of them at the sa
     emulator/run pytest -s -m nightly tests/nightly/test_simulation_theory.py
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable
 

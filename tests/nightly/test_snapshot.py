@@ -3,8 +3,6 @@
 The tests share two emulators and depend on their order.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import timedelta

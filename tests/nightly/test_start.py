@@ -3,8 +3,6 @@
 emulator/run pytest -s -m nightly tests/nightly/test_start.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """Only here: the real Kueue places runs of four A4 nodes in two blocks, preempts, replaces lost nodes, and evicts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

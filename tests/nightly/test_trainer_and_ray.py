@@ -4,8 +4,6 @@ Each kind is admitted by Kueue, evicted for a server, and ends. The real API ser
 Simulated pods run nothing: a stub answers for the Ray head, and the tests end the pods that submit or train.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

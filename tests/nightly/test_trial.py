@@ -1,7 +1,5 @@
 """Only here: a trial from its start to its file, out of budget, and killed half-way. Nothing is left of any of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Only here: verify finds a live cluster as declared, and reports each later change in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

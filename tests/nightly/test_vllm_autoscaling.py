@@ -3,8 +3,6 @@
 The controllers are real; the servers are stubs that queue requests as their engines do.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

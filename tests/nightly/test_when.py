@@ -5,8 +5,6 @@ Print every difference from the tables:
     emulator/run pytest -s -m nightly tests/nightly/test_when.py
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ It is the outcome in the original, in a copy that was restored from the original
 All cases run at the same time. Each has its own queues, flavors and cohorts, so none affects another.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
