@@ -49,12 +49,15 @@ def lasting(emulator: Emulator) -> Any:
     return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
 
 
-def test_first_up_serves_and_trains(platform: Emulator) -> None:
+def test_first_up_serves_and_trains_and_a_missing_tenant_is_reported(platform: Emulator) -> None:
     status = (platform.state / "up").read_text()
     assert "1 of 1" in row(status, "llm/gemma ")
     assert "Admitted" in row(status, "llm/job/finetune-")
     assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
     platform.make("smoke")  # fails where a server does
+    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
+    assert f"has no tenant reserach. It has: {TEAM}." in output
+    assert "Traceback" not in output
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
@@ -86,12 +89,6 @@ def answered(emulator: Emulator, service: str) -> list[Any]:
     prompt = {"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8}
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
     return list(request(client_of(emulator.certified(), 1), "POST", path, body=prompt).body.get("choices", []))
-
-
-def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
-    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
-    assert f"has no tenant reserach. It has: {TEAM}." in output
-    assert "Traceback" not in output
 
 
 def test_manifests_that_kubectl_applies_leave_a_preview_nothing_to_do(platform: Emulator, tmp_path: Path) -> None:

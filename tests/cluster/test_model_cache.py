@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.pods import hub
-from tests.support.emulator import Emulator, Found, fresh, gone, settled
+from tests.support.emulator import Emulator, Found, deployed, gone, settled
 from tests.support.recorder import configuration
 
 EXAMPLE = "examples/model-cache.yaml"
@@ -19,8 +19,7 @@ NEXT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(EXAMPLE))
+    with deployed(EXAMPLE, {}) as emulator:
         yield emulator
 
 

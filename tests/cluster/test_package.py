@@ -48,13 +48,10 @@ class Program:
         return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
 
 
-def test_schema_is_the_one_that_package_add_reads(emulator: Emulator) -> None:
-    output = emulator.run("pulumi", "package", "get-schema", "./components/plugin")
+def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emulator) -> None:
+    output = emulator.run("pulumi", "package", "get-schema", "./components/plugin")  # which `package add` reads
     schema = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
-
-
-def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emulator) -> None:
     planned = Program(emulator).planned()
     assert planned["gke-ai:index:GkeCluster"] == planned["gke-ai:index:FlexStartTpuPool"] == 1
     assert planned["gcp:container/nodePool:NodePool"] == 2, "the system pool and the slice"
@@ -102,11 +99,8 @@ class OwnRepository:
 
     def pip(self, *words: str) -> str:
         """Installs with the pip of the tests, from no package index."""
-        return self.run(sys.executable, "-P", "-m", "pip", "--python", self.python, "install", "--no-index", *words)
-
-    @property
-    def python(self) -> str:
-        return str(self.environment / "bin" / "python")
+        python = str(self.environment / "bin" / "python")
+        return self.run(sys.executable, "-P", "-m", "pip", "--python", python, "install", "--no-index", *words)
 
 
 def without_checkout(environment: Path) -> dict[str, str]:

@@ -87,7 +87,6 @@ def at_sigterm(emulator: Emulator, pod: str) -> int:
 
 
 def failures(emulator: Emulator) -> Counter[str]:
-    """Why the gateway answered with an error, by its log."""
     (log,) = emulator.state.glob("clusters/*/log/gateway_*_access.log")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return Counter(f"{line['status']} {line['time']} {line['details']}" for line in lines if line["status"] != 200)

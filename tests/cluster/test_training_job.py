@@ -7,7 +7,7 @@ import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.objects import condition, holds
-from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, Found, deployed, eventually, gone, settled
 from tests.support.examples import section
 from tests.support.workloads import finish
 
@@ -17,8 +17,7 @@ EXAMPLE = "examples/training-job.yaml"
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(EXAMPLE))
+    with deployed(EXAMPLE, {}) as emulator:
         yield emulator
 
 

@@ -54,7 +54,6 @@ def deployed() -> Iterator[Emulator]:
 
 
 def up(emulator: Emulator, gemma: int | None, gemma_next: int | None, fails: bool = False) -> str:
-    """An update to these weights. Returns what it prints."""
     return emulator.make("up", emulator.configure(EXAMPLE, **sections(gemma, gemma_next)), fails=fails)
 
 

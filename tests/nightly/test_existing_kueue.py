@@ -45,7 +45,6 @@ def install(emulator: Emulator, release: str, values: dict[str, Any]) -> None:
 
 
 def releases(emulator: Emulator) -> Any:
-    """The releases of Helm in the cluster, by name, with their revision."""
     listed = emulator.run("sh", "-c", f"KUBECONFIG={emulator.kubeconfig()} helm list -A -o json")
     return {(release["name"], release["revision"]) for release in json.loads(listed[listed.index("[") :])}
 

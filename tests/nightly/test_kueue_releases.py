@@ -31,7 +31,6 @@ SnapshotOf = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> SnapshotOf:
-    """Returns the snapshot of a cluster that runs a release."""
     taken: dict[str, Path] = {}
 
     def snapshot(release: str) -> Path:

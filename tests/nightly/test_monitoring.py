@@ -28,7 +28,6 @@ def deployed() -> Iterator[Emulator]:
 
 
 def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
-    """The recorded inputs of the stack's resources of a type."""
     return [item["inputs"] for item in emulator.exported()["resources"] if item["type"].endswith(f":{kind}")]
 
 

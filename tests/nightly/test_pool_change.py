@@ -30,7 +30,6 @@ def pool(**keys: Any) -> dict[str, Any]:
 
 
 def nodes(emulator: Emulator) -> list[dict[str, str]]:
-    """The labels of each node with GPUs."""
     return [node["metadata"]["labels"] for node in emulator.get("nodes", "-l", GKE_ACCELERATOR)]
 
 

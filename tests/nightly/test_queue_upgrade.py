@@ -1,7 +1,6 @@
 """Only here: earlier programs of Kueue and JobSet are upgraded under workloads that run and wait."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import read
 from gke_ai.kube.objects import holds
-from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.emulator import Emulator, eventually
 from tests.support.examples import section
 
 EXAMPLE = "examples/multislice-training.yaml"
@@ -26,23 +25,6 @@ def queues(**versions: str) -> dict[str, Any]:
     stated = section("queues", EXAMPLE)
     local = {"name": "batch", "namespace": "batch", "clusterQueue": stated["clusterQueues"][0]["name"]}
     return {"queues": {**stated, "localQueues": [*stated["localQueues"], local], **versions}, "batch": [job]}
-
-
-@pytest.fixture(scope="module", params=EARLIER_KUEUE_VERSIONS)
-def earlier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def full(earlier: str) -> Iterator[Emulator]:
-    """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
-    with fresh() as emulator:
-        versions = {"kueueVersion": earlier, "jobsetVersion": EARLIER_JOBSET_VERSION}
-        config = emulator.configure(EXAMPLE, **queues(**versions))
-        up = ("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
-        emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
-        eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
-        yield emulator
 
 
 def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
@@ -67,9 +49,8 @@ def crd(emulator: Emulator) -> str:
     return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 
-def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator, earlier: str) -> None:
-    """The next test does what this one rehearses."""
-    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
+def changes_nothing_in_a_rehearsal(full: Emulator, earlier: str) -> None:
+    """Rehearses the upgrade of a full queue on a snapshot."""
     snapshot, out = full.snapshot(), full.state / "out.json"
     rehearse = ("gke-ai", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
     config = full.configure(EXAMPLE, **queues())
@@ -93,9 +74,18 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     assert lease["spec"]["holderIdentity"], "only the leader of Kueue admits"
 
 
-def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator, earlier: str) -> None:
+@pytest.mark.parametrize("earlier", EARLIER_KUEUE_VERSIONS)
+def test_queued_workloads_are_kept_by_an_upgrade_as_its_rehearsal_says_and_admitted_later(
+    earlier: str, emulator: Emulator
+) -> None:
+    full, versions = emulator, {"kueueVersion": earlier, "jobsetVersion": EARLIER_JOBSET_VERSION}
+    config = full.configure(EXAMPLE, **queues(**versions))
+    # Builds the programs and the charts of then.
+    full.run("--tools", "all", "gke-ai", "up", "--stack", full.stack, "--config", str(config))
+    eventually(lambda: len(workloads(full)) == 4, "Kueue has seen all")
+    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs, and two JobSets and a Job wait")
+    changes_nothing_in_a_rehearsal(full, earlier)
     assert managers(full) == {f"kueue:v{earlier}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
-    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
     queued, running = workloads(full), pods(full)
     assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]
 

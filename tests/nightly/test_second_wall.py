@@ -189,7 +189,6 @@ def more_in_use(member: Credential, than: int) -> bool:
 
 
 def full(name: str) -> Object:
-    """A Job with as many GPUs as the queue has."""
     item = job(spec(1), OWN, name)
     return {**item, "spec": {**item["spec"], "parallelism": GPUS, "completions": GPUS}}
 

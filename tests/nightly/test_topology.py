@@ -91,7 +91,6 @@ def pods_of(emulator: Emulator, name: str) -> list[Object]:
 
 
 def block_of(emulator: Emulator) -> dict[str, str]:
-    """The block of each node that has one."""
     return {node["metadata"]["name"]: node["metadata"]["labels"][BLOCK] for node in emulator.get("nodes", "-l", BLOCK)}
 
 

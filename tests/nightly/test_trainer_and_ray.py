@@ -56,7 +56,6 @@ def ask(shared: Emulator, team_a: Credential) -> Ask:
 
 
 def submit(ask: Ask, shared: Emulator, item: Object, *more: str, fails: bool = False) -> str:
-    """Submits a manifest as the member."""
     file = shared.state / "manifest.yaml"
     file.write_text(yaml.safe_dump(item))
     return ask("submit", "--manifest", str(file), "--detach", *more, fails=fails)
