@@ -124,7 +124,7 @@ def test_folder_has_every_file_and_the_marker_its_commit_and_checksums(
     assert COMMIT in capsys.readouterr().out
 
 
-def test_missing_and_truncated_files_of_a_complete_folder_are_downloaded_again(folder: Path, hub: FakeHub) -> None:
+def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
     fill(folder, hub)
     (folder / SHARD).unlink()
     hub.requests.clear()
