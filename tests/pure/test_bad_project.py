@@ -70,8 +70,7 @@ def test_wrong_project_in_names_is_no_second_mistake() -> None:
     ("region", "cause", "remedy"),
     [
         ("us-central1-a", "is a zone", "Write us-central1"),
-        ("us-centrall1", "is not a region", "us-central1"),
-        ("US", "is not a region", "us-"),
+        *(("us-centrall1", "is not a region", "us-central1"), ("US", "is not a region", "us-")),
     ],
 )
 def test_region_that_does_not_exist_is_refused(region: str, cause: str, remedy: str) -> None:

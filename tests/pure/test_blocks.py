@@ -24,7 +24,7 @@ from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 from tests.support.pictures import texts_of
 
-GPU = "nvidia.com/gpu"
+GPU, FIRST = "nvidia.com/gpu", "llm/jobset/first"
 
 
 def node(name: str, block: str) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def test_each_block_has_its_nodes_in_order_and_the_pods_of_each_run() -> None:
     assert used == [("n1", "a-n1", 8), ("n2", "a-n2", 1), ("n3", "b-n3", 8)]
     assert nodes[1].uses == (Use("llm/pod/small", 1, 1),)
     assert [*block_rows(nodes)] == [
-        ("a", "■◧", "9 of 16", "llm/jobset/first: 1, llm/pod/small: 1"),
-        ("b", "■", "8 of 8", "llm/jobset/first: 1"),
+        ("a", "■◧", "9 of 16", f"{FIRST}: 1, llm/pod/small: 1"),
+        ("b", "■", "8 of 8", f"{FIRST}: 1"),
     ]
     assert [*block_rows(block_nodes(NODES[:1], []))] == [("b", "□", "0 of 8", "–")]
     assert block_nodes(NODES[3:], PODS) == []
@@ -103,10 +103,7 @@ def test_a_rehearsal_shows_each_block_before_and_after_and_names_the_runs_that_m
     assert [*moves(forecast.placed_before, forecast.placed_after)] == [("llm/jobset/first", ["a", "b"], ["a"])]
     notes = rehearsed.moved(forecast.placed_before, forecast.placed_after)
     assert [*notes] == ["llm/jobset/first moves from block a and b to a."]
-    assert rows_of(forecast) == [
-        ("a", "■□", "llm/jobset/first: 1", "■■", "llm/jobset/first: 2"),
-        ("b", "■", "llm/jobset/first: 1", "□", "–"),
-    ]
+    assert rows_of(forecast) == [("a", "■□", f"{FIRST}: 1", "■■", f"{FIRST}: 2"), ("b", "■", f"{FIRST}: 1", "□", "–")]
     assert parse(forecast.written()) == forecast
     same = recorded(*(Observation(-1, "Node", item, False) for item in NODES), Observation(-1, "Pod", PODS[0], False))
     assert (same.placed_before, same.placed_after) == ((), ())
@@ -157,12 +154,8 @@ def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
 
 
 def test_a_cluster_with_many_blocks_and_runs_shows_whole_blocks_and_says_what_it_leaves_out() -> None:
-    uses = [(Use(f"llm/job/run-{number}", 1, 8),) for number in range(60)]
-    nodes = [
-        BlockNode(f"b{block}", "", f"h{number}", f"n{block}-{number}", 8, uses[number])
-        for block in range(5)
-        for number in range(60)
-    ]
+    uses = [(Use(f"llm/job/run-{n}", 1, 8),) for n in range(60)]
+    nodes = [BlockNode(f"b{block}", "", f"h{n}", f"n{block}-{n}", 8, uses[n]) for block in range(5) for n in range(60)]
     texts = texts_of(blocks_picture.of_cluster("prod", nodes))
     assert texts[0] == "prod: 2400 of 2400 GPUs in blocks are used"
     assert [text for text in texts if text.startswith("Block ")] == ["Block b0", "Block b1", "Block b2", "Block b3"]
@@ -183,7 +176,7 @@ def test_a_node_with_any_number_of_gpus_fits_its_box(accelerators: int) -> None:
     assert all(float(box["x"]) + float(box["width"]) < edge for box in inside if float(box["x"]) < edge)
 
 
-def test_the_status_draws_the_blocks_to_a_file(
+def test_the_status_draws_the_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stack, "cluster", lambda _stack: None)

@@ -37,6 +37,8 @@ from tests.support.local_server import answering
 from tests.support.repository import ROOT
 from tests.support.timelines import named
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 PROJECT, TOKEN = "my-project", "not-a-token"
 NOW = datetime.datetime(2026, 11, 23, 12, 30, tzinfo=datetime.UTC)
 RECORDED = yaml.load((ROOT / "tests/data/recorded_answers/capacity.yaml").read_text(), yaml.CSafeLoader)
@@ -110,7 +112,7 @@ def run(compute: Compute, folder: Path, call: Any = logged_in, **changes: Any) -
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
-def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     before = today()
     code, file = run(compute, tmp_path)
     written = calibration.read(file)
@@ -162,9 +164,8 @@ def test_each_request_is_made_once_and_names_its_place(compute: Compute, tmp_pat
     price = advice.history_request("g2-standard-24", "PRICE")
     assert "locationPolicy" not in price
     assert price["instanceProperties"]["scheduling"] == {"provisioningModel": "SPOT"}
-    assert advice.history_request("g2-standard-24", "PREEMPTION", "us-central1-a")["locationPolicy"] == {
-        "location": "zones/us-central1-a"
-    }
+    history = advice.history_request("g2-standard-24", "PREEMPTION", "us-central1-a")
+    assert history["locationPolicy"] == {"location": "zones/us-central1-a"}
     spec = advice.window_request(advice.Nodes("a3-highgpu-8g", 2, ("us-central1-a",)), "us-central1", NOW)
     (nodes,) = spec["futureResourcesSpecs"].values()
     denied = {f"zones/us-central1-{letter}": {"preference": "DENY"} for letter in "bcf"}
@@ -211,7 +212,7 @@ def test_later_answers_replace_earlier_ones_and_measurements_stay(compute: Compu
 # ---------------------------------------------------------------------------------------------------- what is left out
 
 
-def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     code, file = run(compute, tmp_path, gpuPools=None, computeClasses=None, serving=None)
     assert (code, compute.requests, file.exists()) == (0, [], False)
     output = capsys.readouterr().out
@@ -219,7 +220,7 @@ def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsy
     assert "no calibration file was written" in output
 
 
-def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers |= {"PREEMPTION": (200, {"machineType": "x"}), "PRICE": (200, {"priceHistory": []})}
     compute.answers["calendarMode"] = (200, windows(NO_OFFER))
     code, file = run(compute, tmp_path)
@@ -231,7 +232,7 @@ def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: 
     assert "Calendar mode cannot reserve 2 a3-highgpu-8g in us-central1 within 60 days" in output
 
 
-def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers["calendarMode"] = error(400, "Machine type is not supported in region us-central1.")
     code, file = run(compute, tmp_path)
     assert (code, calibration.read(file).windows) == (0, [])
@@ -253,7 +254,7 @@ REFUSALS: dict[str, tuple[tuple[int, Any], str]] = {
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusals_say_their_reason_and_a_remedy(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: str
+    compute: Compute, tmp_path: Path, capsys: Capture, refusal: str
 ) -> None:
     compute.answers["PREEMPTION"], remedy = REFUSALS[refusal]
     code, file = run(compute, tmp_path)
@@ -269,9 +270,7 @@ def test_refusals_say_their_reason_and_a_remedy(
     assert not written.spot
 
 
-def test_machine_that_a_place_does_not_have_stops_no_other_request(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machine_that_a_place_lacks_stops_no_other_request(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers["PREEMPTION"] = error(404, "The resource 'zones/us-central1-a' was not found.")
     code, file = run(compute, tmp_path)
     assert code == 1
@@ -281,7 +280,7 @@ def test_machine_that_a_place_does_not_have_stops_no_other_request(
     assert output.count("Check gcp:project, the location of the cluster and its zones") == 7
 
 
-def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "named.yaml"
     file.write_text(FIGURES.written())
     run(compute, tmp_path, calibration=str(file))
@@ -290,9 +289,7 @@ def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: py
     assert "pulumi config set" not in capsys.readouterr().out
 
 
-def test_missing_credentials_stop_the_command_and_a_silent_server_is_named(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_credentials_and_a_silent_server_are_named(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(Stop, match=r"Run: gcloud auth application-default login --project my-project"):
         run(compute, tmp_path, call=lambda *_: Answer(1, error="none"))
     assert compute.requests == []
@@ -334,7 +331,7 @@ def test_remarks_name_the_place_the_date_and_google() -> None:
         *(("spotPrices", "perHour", "-1"), ("spotPrices", "perHour", "NaN"), ("spotPrices", "currency", "dollars")),
     ],
 )
-def test_figures_read_as_they_were_written_and_impossible_ones_are_refused_with_their_path(
+def test_figures_read_as_they_were_written_and_impossible_ones_are_refused(
     tmp_path: Path, section: str, key: str, value: object
 ) -> None:
     file = tmp_path / "calibration.yaml"
@@ -403,7 +400,7 @@ def test_report_uses_googles_price_where_the_table_has_none(tmp_path: Path) -> N
 
 
 def test_rehearsal_names_what_google_said_and_uses_its_price(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     pools = (
         Nodes("burst", "spot", "g2-standard-24", "nvidia-l4", 2, came=3, after=3),
@@ -447,8 +444,7 @@ def test_a_pool_that_loses_some_of_its_nodes_with_pods_says_that_gke_chooses_the
     pool = Nodes("gpu", "onDemand", "g2-standard-12", before=3, went=1, after=2)
     drained = Interruption(named("llm/job/a"), "node pool gpu, despite its disruption budget", 1)
     shrinks = Forecast("s", "c", True, 1, 1, nodes=(pool,), interruptions=(drained,))
-    assert [*rehearse.chosen_by_google(shrinks)] == [
-        "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."
-    ]
+    note = "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."
+    assert [*rehearse.chosen_by_google(shrinks)] == [note]
     for quiet in (replace(shrinks, interruptions=()), replace(shrinks, nodes=(replace(pool, came=1, after=3),))):
         assert [*rehearse.chosen_by_google(quiet)] == []

@@ -140,14 +140,12 @@ def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
     assert allocatable(shape)["ephemeral-storage"] == 47_060_071_478 // KI * KI
 
 
-@pytest.mark.parametrize(
-    ("name", "free_gi"), [("a3-highgpu-8g", 5254), ("a3-highgpu-1g", 588), ("a2-ultragpu-1g", 281)]
-)
-def test_local_ssds_that_come_with_a_machine_are_its_scratch_space(name: str, free_gi: int) -> None:
+@pytest.mark.parametrize(("name", "gi"), [("a3-highgpu-8g", 5254), ("a3-highgpu-1g", 588), ("a2-ultragpu-1g", 281)])
+def test_local_ssds_that_come_with_a_machine_are_its_scratch_space(name: str, gi: int) -> None:
     """The boot disk no longer counts, whatever its size."""
     gpus = machine(name).gpu, machine(name).gpus
     amounts = {allocatable(shape_of(name, *gpus, disk_gb=disk))["ephemeral-storage"] for disk in (100, 900)}
-    assert [int(amount / GI) for amount in amounts] == [free_gi]
+    assert [int(amount / GI) for amount in amounts] == [gi]
 
 
 @pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda machine: f"{machine.name}-{machine.gpus}")
@@ -197,7 +195,7 @@ QUEUED = Taint("cloud.google.com/gke-queued", "true", "NoSchedule")
         ("queuedFlexStart", "flex-start", {FLEX_START}, [QUEUED]),
     ],
 )
-def test_capacity_mode_shows_in_the_labels_and_taints_of_the_node(
+def test_capacity_mode_shows_in_labels_and_taints(
     capacity: str, provisioning: str, label: set[str], taints: list[Taint]
 ) -> None:
     shape = shape_of("g2-standard-24", "nvidia-l4", 2, capacity=capacity)
@@ -213,7 +211,7 @@ def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() ->
 
 
 @pytest.mark.parametrize(
-    ("gpu", "gpus", "cpu", "memory", "machine_type"),
+    ("gpu", "gpus", "cpu", "memory", "name"),
     [
         ("nvidia-l4", 2, "4", "30Gi", "g2-standard-24"),
         ("nvidia-l4", 1, "1", "1Gi", "g2-standard-4"),
@@ -223,10 +221,8 @@ def test_only_flex_start_is_elastic_and_its_runs_last_ten_minutes_to_a_week() ->
         (None, 0, "1", "1Gi", "e2-standard-2"),
     ],
 )
-def test_autopilot_takes_the_smallest_machine_that_fits(
-    gpu: str | None, gpus: int, cpu: str, memory: str, machine_type: str
-) -> None:
-    assert autopilot_machine(gpu, gpus, parse_quantity(cpu), parse_quantity(memory)).name == machine_type
+def test_autopilot_takes_the_smallest_machine(gpu: str | None, gpus: int, cpu: str, memory: str, name: str) -> None:
+    assert autopilot_machine(gpu, gpus, parse_quantity(cpu), parse_quantity(memory)).name == name
 
 
 @pytest.mark.parametrize(
@@ -294,11 +290,10 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine_type", "agents"), [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")]
+    ("name", "agents"), [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")]
 )
-def test_workloads_get_the_rest_of_a_node_after_gkes_agents(machine_type: str, agents: str) -> None:
-    spec = machine(machine_type)
-    shape = shape_of(machine_type, spec.gpu, spec.gpus)
+def test_workloads_get_the_rest_of_a_node_after_gkes_agents(name: str, agents: str) -> None:
+    shape = shape_of(name, machine(name).gpu, machine(name).gpus)
     there = [agent for agent in NODE_AGENTS if agent.nodes in ("all", agents)]
     left, have = free(shape), allocatable(shape)
     for resource in ("cpu", "memory"):

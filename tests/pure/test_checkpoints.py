@@ -204,9 +204,7 @@ def test_a_kill_at_any_call_leaves_a_complete_checkpoint(monkeypatch: pytest.Mon
     [lambda data: data[:10], lambda data: data + b"x", lambda data: data[:-1] + b"x", None],
     ids=["truncated", "longer", "other bytes", "missing"],
 )
-def test_a_damaged_checkpoint_is_skipped_and_then_removed(
-    damaged: Callable[[bytes], bytes] | None, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_skipped_then_removed(damaged: Callable[[bytes], bytes] | None, tmp_path: Path) -> None:
     saved(tmp_path, 10, 20, 30)
     file = folder_of(tmp_path, 30) / "model"
     if damaged:
@@ -417,9 +415,7 @@ def test_a_run_that_continues_another_one_leaves_it_as_it_is(tmp_path: Path) -> 
     ],
     ids=["saved by another process", "none is kept", "nothing to continue"],
 )
-def test_a_run_that_cannot_save_or_continue_is_refused(
-    call: Callable[[Path], object], message: str, tmp_path: Path
-) -> None:
+def test_a_run_that_cannot_save_is_refused(call: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=message):
         call(tmp_path)
 

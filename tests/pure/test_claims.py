@@ -56,7 +56,7 @@ def test_a_pool_shows_how_many_of_its_nics_are_allocated() -> None:
     assert used == "0 of 16"
 
 
-AB, OWN = ("a", "b"), claim("second-x7")
+AB, OWN = ["a", "b"], claim("second-x7")
 NEITHER = claim("second-x7", device_class="compute-domain-channel.nvidia.com")
 
 
@@ -65,18 +65,16 @@ NEITHER = claim("second-x7", device_class="compute-domain-channel.nvidia.com")
     [
         (pod(), [OWN, claim("first", "a"), claim("other", "b")], AB, "than 0 free (0/2 nodes"),
         (pod(), [claim("second-x7", count=9)], AB, "requests 9 NICs, and no node has more than 8 free"),
-        (pod(), [OWN], (), "claim second-x7 is not allocated: it requests 8 NICs, and no node has any"),
+        (pod(), [OWN], [], "claim second-x7 is not allocated: it requests 8 NICs, and no node has any"),
         (pod(), [OWN, claim("first", "a")], AB, "and nodes that have them do not fit the pod"),
-        (pod(created=None), [], ("a",), "no claim rdma yet: see whether namespace llm has the template rdma"),
-        (pod(created=None, resourceClaimName="mine"), [], ("a",), "there is no claim mine in namespace llm"),
-        (pod(), [claim("second-x7", "a")], ("a",), "Unschedulable: 0/2 nodes are available"),
-        (pod("SchedulingGated"), [], ("a",), "SchedulingGated: its queue has not admitted it"),
+        (pod(created=None), [], ["a"], "no claim rdma yet: see whether namespace llm has the template rdma"),
+        (pod(created=None, resourceClaimName="mine"), [], ["a"], "there is no claim mine in namespace llm"),
+        (pod(), [claim("second-x7", "a")], ["a"], "Unschedulable: 0/2 nodes are available"),
+        (pod("SchedulingGated"), [], ["a"], "SchedulingGated: its queue has not admitted it"),
         (pod(), [NEITHER], AB, "Unschedulable: claim second-x7 is not allocated (0/2 nodes are available"),
     ],
 )
-def test_a_pending_pod_names_its_claim_and_what_it_lacks(
-    waiting: Object, claims: list[Object], nodes: tuple[str, ...], text: str
-) -> None:
+def test_a_pending_pod_names_what_it_lacks(waiting: Object, claims: list[Object], nodes: list[str], text: str) -> None:
     slices = [resource_slice(node(name)) for name in nodes]
     ((_, why),) = status.waiting_rows(status.ClusterObjects(pods=[waiting], claims=claims, slices=slices))
     assert text in why

@@ -176,9 +176,7 @@ def test_installed_emulator_has_the_commands_version(run: str, version: str, mon
 
 
 @pytest.mark.usefixtures("google")
-def test_a_context_goes_alone_and_is_named_if_the_kubeconfig_lacks_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_context_goes_alone_and_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(Stop, match=r"no usable context team: .* List the contexts:  kubectl config get-contexts"):
         gke_ai("status", "--context", "team")
@@ -200,15 +198,10 @@ NODE = {
 }
 LABELS = {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}
 NO_CONTAINERS: dict[str, Any] = {"spec": {"containers": []}}
-JOB = {
-    "metadata": {"name": "finetune", "namespace": "team", **LABELS},
-    "spec": {"suspend": True, "template": NO_CONTAINERS},
-    "status": {},
-}
-SERVER = {
-    "metadata": {"name": "gemma", "namespace": "team"},
-    "spec": {"replicas": 1, "template": {"metadata": LABELS, **NO_CONTAINERS}},
-}
+SUSPENDED = {"spec": {"suspend": True, "template": NO_CONTAINERS}, "status": {}}
+JOB = {"metadata": {"name": "finetune", "namespace": "team", **LABELS}, **SUSPENDED}
+REPLICAS = {"replicas": 1, "template": {"metadata": LABELS, **NO_CONTAINERS}}
+SERVER = {"metadata": {"name": "gemma", "namespace": "team"}, "spec": REPLICAS}
 QUEUED = {"spec": {"queueName": "gpus"}, "status": {"conditions": []}}
 LISTS = {
     "/api/v1/nodes": [NODE],
@@ -250,9 +243,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
         yield
 
 
-def test_a_shortened_status_says_how_to_list_everything_on_the_emulator(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_shortened_status_of_the_emulator_names_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GKE_AI_STATE", str(tmp_path))
     installed = "gke-ai status --emulator --stack dev --all  or --queue NAME"
     for is_installed, command in ((False, "make status STACK=dev ALL=1  or QUEUE=NAME"), (True, installed)):
@@ -325,9 +316,7 @@ def pulumi(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> P
     [("{}", [], set()), ("{}", ["--yes"], {"--yes"}), ("{'gke-ai:policies': mandatory}", [], {"--policy-pack"})],
     ids=["it asks", "it does not ask", "mandatory policies must pass before"],
 )
-def test_up_on_google_cloud_shows_a_preview(
-    config: str, words: list[str], options: set[str], pulumi: Pulumi, tmp_path: Path
-) -> None:
+def test_up_shows_a_preview(config: str, words: list[str], options: set[str], pulumi: Pulumi, tmp_path: Path) -> None:
     (tmp_path / "prod.yaml").write_text(f"config: {config}\n")
     gke_ai("up", "--config", tmp_path / "prod.yaml", *words)
     command = pulumi.commands[-1]
@@ -348,7 +337,7 @@ def test_a_stack_is_not_created_on_google_cloud(error: str, says: str, pulumi: P
 
 
 @pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
-def test_down_on_google_cloud_asks_and_keeps_the_state(
+def test_down_asks_and_keeps_the_state(
     answer: str, deleted: bool, pulumi: Pulumi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))

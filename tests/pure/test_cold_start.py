@@ -73,9 +73,8 @@ def on_pool(image: str, **pool: Any) -> dict[str, Any]:
     return config
 
 
-MIRRORED, HUB_IMAGE = (
-    f"{registry}vllm/vllm-openai:v0.31.0" for registry in ("us-central1-docker.pkg.dev/example/docker-hub/", "")
-)
+HUB_IMAGE = "vllm/vllm-openai:v0.31.0"
+MIRRORED = f"us-central1-docker.pkg.dev/example/docker-hub/{HUB_IMAGE}"
 STREAMED = {"imageStreaming": True}
 PULLED, BOOT_DISK = "starts in about 230 s (its image pulled).", {"secondaryBootDisk": "global/images/vllm"}
 FROM_DISK = "about 8 s (secondaryBootDisk). Estimates with other settings: modelCache.reader: streamer 4 s."
@@ -108,9 +107,7 @@ OTHER_FLAG = ['--model-loader-extra-config={"concurrency":8}']
 
 
 @pytest.mark.parametrize(("keys", "readers"), [({}, 2), ({"image": OLD_IMAGE}, 1), ({"arguments": OTHER_FLAG}, 1)])
-def test_several_gpus_divide_the_reading_of_the_streamer_if_the_server_has_the_flag(
-    keys: dict[str, Any], readers: int
-) -> None:
+def test_several_gpus_with_the_flag_divide_the_reading_of_the_streamer(keys: dict[str, Any], readers: int) -> None:
     (found,) = estimates(on_two_gpus(**keys))
     assert found.seconds == pytest.approx(SIZE / (readers * STREAMS * PER_STREAM))
 

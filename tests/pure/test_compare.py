@@ -18,6 +18,7 @@ from gke_ai.workspace.stack import Stack
 from tests.support.commands import gke_ai
 from tests.support.timelines import evicted, named, node, owned, pod, replica, waiting, workload
 
+Objects = dict[str, list[dict[str, Any]]]
 SINCE = datetime(2026, 11, 22, 10, tzinfo=UTC)
 EARLIER, LATER = "2026-11-22T09:30:00Z", "2026-11-22T10:05:00Z"
 JOB, GEMMA = "llm/job/finetune", "llm/deployment/gemma"
@@ -41,7 +42,7 @@ def dated(item: dict[str, Any], created: str = EARLIER, changed: str = LATER) ->
     return {**item, "metadata": metadata, "status": {**item["status"], "conditions": conditions}}
 
 
-def cluster(**more: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def cluster(**more: list[dict[str, Any]]) -> Objects:
     """The state after the change: the replica runs, and the run waits."""
     starts = dated(workload("wa", REPLICA, 30, flavor="l4"), created=LATER)
     return {
@@ -52,7 +53,7 @@ def cluster(**more: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def verdicts(forecast: Forecast, objects: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
+def verdicts(forecast: Forecast, objects: Objects) -> dict[str, str]:
     """The verdict by workload or pool."""
     return {line.name: line.verdict for line in compare.compare(forecast, objects, SINCE)}
 
@@ -124,7 +125,7 @@ POOL = "pool l4 (onDemand)"
     ],
 )
 def test_a_later_state_is_as_forecast_or_otherwise(
-    forecast: Forecast, objects: dict[str, list[dict[str, Any]]], expected: dict[str, str]
+    forecast: Forecast, objects: Objects, expected: dict[str, str]
 ) -> None:
     assert verdicts(forecast, objects) == expected
 

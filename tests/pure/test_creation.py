@@ -92,11 +92,8 @@ def test_a_run_whose_pods_are_refused_says_why(reason: str, monkeypatch: pytest.
     assert follow._refused(UNUSED, run) == ""
 
 
-INVALID = "Validation failed for ValidatingAdmissionPolicy 'tenant-a' with binding 'tenant-a-warnings'"
-WARNED = (
-    *(f'{INVALID}: uses a "queue"', f"{INVALID}: mounts a bucket"),
-    'would violate PodSecurity "restricted:latest"',
-)
+BROKEN = "Validation failed for ValidatingAdmissionPolicy 'tenant-a' with binding 'tenant-a-warnings'"
+WARNED = (f'{BROKEN}: uses a "queue"', f"{BROKEN}: mounts a bucket", 'would violate PodSecurity "restricted:latest"')
 
 
 NO_QUEUE = "it is suspended, and no queue would start it. Set the label"

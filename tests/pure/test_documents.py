@@ -92,14 +92,22 @@ NO_JSON = {
     "a: &a\n  <<: *a": "an alias contains itself",
     "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1): "is nested too deeply",
     "[" * 100_000: "is nested too deeply",
-    "a: [": "line 2: ", "a: \x00": "not allowed", "a: *b": "line 1: found undefined alias",
+    "a: [": "line 2: ",
+    "a: \x00": "not allowed",
+    "a: *b": "line 1: found undefined alias",
     "a: !!binary aGk=": "line 1: the tag !!binary is none of JSON. Remove it",
     "a: !!set {x: , y: }": "the tag !!set is none",
     "a: !!timestamp 2026-01-01": "the tag !!timestamp",
-    "a: !!omap [x: 1]": "the tag !!omap", "a: !secret x": "the tag !secret", "a: !!map [x]": "the tag !!map",
+    "a: !!omap [x: 1]": "the tag !!omap",
+    "a: !secret x": "the tag !secret",
+    "a: !!map [x]": "the tag !!map",
     "a: !!python/object/apply:os.system [id]": "the tag !!python/object/apply:os.system",
-    "a: !!int x": "'x' is no int", "a: .nan": ".nan is no number of JSON", "a: -.inf": "is no number of JSON",
-    "? [x]\n: 1": "a key is a text", "~: 1": "a key is a text", "a:\n  <<: [1]": "line 2: a merge needs a mapping",
+    "a: !!int x": "'x' is no int",
+    "a: .nan": ".nan is no number of JSON",
+    "a: -.inf": "is no number of JSON",
+    "? [x]\n: 1": "a key is a text",
+    "~: 1": "a key is a text",
+    "a:\n  <<: [1]": "line 2: a merge needs a mapping",
 }
 
 
@@ -144,10 +152,14 @@ NUMBERS = {
     7: ("0_7", "07", "7"),
     -31: ("-31", "-0x1f", "-037", "-0o37", "-0b11111"),
     511: ("0777", "0x1FF"),
-    0.5: (".5", "+.5", "0.5", "5e-1"), 9.5: ("09.5", "9.5"), 0.55: (".5_5", ".55"),
-    2**63 - 1: ("9223372036854775807",), -(2**63): ("-9223372036854775808",),
+    0.5: (".5", "+.5", "0.5", "5e-1"),
+    9.5: ("09.5", "9.5"),
+    0.55: (".5_5", ".55"),
+    2**63 - 1: ("9223372036854775807",),
+    -(2**63): ("-9223372036854775808",),
     # Larger ones are no integers.
-    2.0**63: ("9223372036854775808",), 2.0**64: ("18446744073709551615", "18446744073709551616"),
+    2.0**63: ("9223372036854775808",),
+    2.0**64: ("18446744073709551615", "18446744073709551616"),
     1e21: ("1e21", "1000000000000000000000"),
 }
 SCALARS: dict[str, Any] = {
@@ -156,7 +168,12 @@ SCALARS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **{text: text for text in (*WORDS, *DATES, *NO_NUMBERS)},
     **{text: number for number, texts in NUMBERS.items() for text in texts},
-    "'yes'": "yes", '"on"': "on", "!!str&no": "no", "!!str&1": "1", "!!int&'3'": 3, "!!float&3": 3,
+    "'yes'": "yes",
+    '"on"': "on",
+    "!!str&no": "no",
+    "!!str&1": "1",
+    "!!int&'3'": 3,
+    "!!float&3": 3,
 }
 # Whole documents: keys that are no texts, equal keys, merges before and after the keys that they replace.
 X, A, W = {"a": 1, "b": 2}, {"a": 1}, {"a": 1, "b": 2}

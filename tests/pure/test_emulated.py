@@ -22,9 +22,12 @@ from tests.support import previews
 from tests.support.commands import gke_ai
 from tests.support.repository import ROOT
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture(autouse=True)
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(tmp_path: Path, monkeypatch: Patch) -> list[str]:
     """Records the calls of the emulator's commands, and answers as an emulator without resources."""
     commands: list[str] = []
 
@@ -147,7 +150,7 @@ def test_an_up_with_another_file_of_a_section_is_refused_while_one_deploys(tmp_p
             emulated.prepare("mine", source, deploying=True)
 
 
-def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: Patch) -> None:
     """On a full disk: it has the secrets that Pulumi encrypted."""
     source = write(tmp_path / "mine.yaml", size=1)
     emulated.prepare("mine", source)
@@ -163,9 +166,7 @@ def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
     assert copied("mine")["size"] == 1
 
 
-def test_broken_configuration_stops_only_a_deployment_and_a_broken_copy_is_written_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_configuration_stops_a_deployment_alone(tmp_path: Path, capsys: Capture) -> None:
     broken, source = "config: {a: [1", write(tmp_path / "mine.yaml", size=1)
     emulated.prepare("mine", source)
     copy = emulated.copies() / "Pulumi.mine.yaml"
@@ -188,8 +189,8 @@ EXISTING = {"gke-ai:cluster": {"name": "team", "mode": "existing", "location": "
 
 
 @pytest.mark.parametrize("command", ["up", "preview", "policies", "preview-json", "report"])
-def test_missing_existing_cluster_stops_before_pulumi_runs(
-    command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_existing_cluster_stops_before_pulumi(
+    command: str, asked: list[str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
@@ -198,7 +199,7 @@ def test_missing_existing_cluster_stops_before_pulumi_runs(
 
 
 def test_stack_without_its_existing_cluster_can_be_deleted(
-    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: subprocess.CompletedProcess((), 1))
     gke_ai("down", "--config", write(tmp_path / "mine.yaml", **EXISTING))
@@ -206,9 +207,7 @@ def test_stack_without_its_existing_cluster_can_be_deleted(
     assert asked == ["ready"]
 
 
-def test_a_saved_preview_is_read_without_its_stack(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_saved_preview_is_read_without_its_stack(asked: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     assert gke_ai("report", "--stack", "nowhere", "--from", previews.CHANGE) == 1  # its policies are mandatory
     assert capsys.readouterr().out.startswith("# Preview of")

@@ -25,6 +25,8 @@ from programs.hugging_face import FILLING, MARKER, FillError, Hub, ModelFile, ne
 from tests.support.hub import COMMIT, MODEL, FakeHub, Request
 from tests.support.repository import ROOT
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 # The programs find each other there as in their pods.
 PODS = str(ROOT / "gke_ai" / "pods")
 
@@ -44,7 +46,7 @@ SECONDS = 30
 
 
 @pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_and_quick(monkeypatch: Patch) -> None:
     """Small blocks, and short pauses."""
     for module in (fill_bucket, hugging_face):
         monkeypatch.setattr(module, "BLOCK", BLOCK)
@@ -109,9 +111,7 @@ def is_complete(folder: Path, files: dict[str, bytes] | None = None) -> bool:
     return True
 
 
-def test_folder_has_every_file_and_the_marker_its_commit_and_checksums(
-    folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_has_every_file_and_the_marker_its_checksums(folder: Path, hub: FakeHub, capsys: Capture) -> None:
     fill(folder, hub)
     assert is_complete(folder)
     assert (marker(folder)["model"], marker(folder)["revision"], marker(folder)["commit"]) == (MODEL, "main", COMMIT)
@@ -146,9 +146,7 @@ def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, h
     ],
     ids=["copies of the weights in folders are skipped", "other formats are skipped", "weights in folders alone"],
 )
-def test_other_formats_and_copies_are_skipped_if_the_model_has_safetensors(
-    names: list[str], skipped: list[str]
-) -> None:
+def test_other_formats_and_copies_of_safetensors_are_skipped(names: list[str], skipped: list[str]) -> None:
     files = [ModelFile(name, 10, "git", "0") for name in (*skipped, *names)]
     assert [file.name for file in needed(files)] == names
 
@@ -226,7 +224,7 @@ def test_download_that_fails_once_continues_with_a_range_or_begins_again(
     assert [request.start for request in hub.of(SHARD)] == starts
 
 
-def test_progress_loses_only_repeated_bytes(folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_loses_only_repeated_bytes(folder: Path, hub: FakeHub, capsys: Capture) -> None:
     shown: list[str] = []
 
     def is_shown_twice() -> bool:
@@ -263,7 +261,7 @@ def test_checksum_that_stays_wrong_fails_and_nothing_looks_complete(folder: Path
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["write", "close"])
 def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, code: int, call: str
+    folder: Path, hub: FakeHub, monkeypatch: Patch, code: int, call: str
 ) -> None:
     real = getattr(os, call)
 
@@ -282,7 +280,7 @@ def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
     assert is_complete(folder)
 
 
-def test_file_that_can_not_be_written_is_closed_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_can_not_be_written_is_closed_only_once(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -339,9 +337,7 @@ def source(folder: Path) -> Path:
     return file
 
 
-def test_revision_that_moves_while_the_folder_is_filled_changes_nothing(
-    folder: Path, source: Path, hub: FakeHub
-) -> None:
+def test_revision_that_moves_meanwhile_changes_nothing(folder: Path, source: Path, hub: FakeHub) -> None:
     source.write_text(json.dumps({"commit": COMMIT}))
     fill(folder, hub)
     assert is_complete(folder)
@@ -361,9 +357,7 @@ def test_interrupted_repair_continues_with_the_commit_of_the_marker(folder: Path
     assert not any(request.path.endswith("/revision/main") for request in hub.requests)
 
 
-def test_record_that_a_kill_left_empty_is_written(
-    folder: Path, source: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_that_a_kill_left_empty_is_written(folder: Path, source: Path, hub: FakeHub, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fill_bucket, "RECORD_PAUSE_SECONDS", 0.001)
     source.touch()
     with pytest.raises(FillError, match="can't be written or read"):
@@ -404,9 +398,7 @@ def test_missing_model_is_refused(folder: Path, hub: FakeHub) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_busy_hub_is_asked_again_after_the_time_that_it_names(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_busy_hub_is_asked_again_when_it_says(folder: Path, hub: FakeHub, monkeypatch: Patch, status: int) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     answers = iter([(status, {"Retry-After": "7"}), (status, {})])
@@ -419,7 +411,7 @@ def test_busy_hub_is_asked_again_after_the_time_that_it_names(
     assert pauses[1] < 1
 
 
-def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, monkeypatch: Patch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(random, "uniform", lambda _, high: high)

@@ -188,9 +188,8 @@ def test_a_replica_that_kueue_admits_while_it_is_deleted_does_not_start() -> Non
     assert [(end.workload, end.how, end.count) for end in outcome(fewer).ends] == [(GEMMA, "Deleted", 2)]
 
 
-SUCCEEDED, ORPHANED = (
-    workload("wj", JOB, 20, flavor="l4", Finished=("True", reason, "")) for reason in ("Succeeded", "OwnerNotFound")
-)
+SUCCEEDED = workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", ""))
+ORPHANED = workload("wj", JOB, 20, flavor="l4", Finished=("True", "OwnerNotFound", ""))
 
 
 @pytest.mark.parametrize(
@@ -240,6 +239,7 @@ USES_ITS_OWN = queue("serving", "4", "4", "all", lendingLimit="0")
 FREE, SHARES = queue("serving", "8", "0", "all"), queue("serving", "4", "3", "all", lendingLimit="1")
 ALONE, TEAM = queue("training", "4", "8", "all", lendingLimit="0"), queue("b", "0", "24", "team")
 IN_ALL, LIMITED = group("team", "8", "all"), group("team", "8", "all", borrowingLimit="2")
+OTHER = group("other", "16", "all", lendingLimit="10")
 CYCLE = [group("a", "1", "b"), group("b", "1", "a")]
 OVER_QUOTA: dict[str, tuple[list[Observed], list[OverQuota]]] = {
     "lowered, beside one that was over it before": (
@@ -260,10 +260,7 @@ OVER_QUOTA: dict[str, tuple[list[Observed], list[OverQuota]]] = {
     "the cohort above has quota": ([TEAM, IN_ALL, group("all", "16")], []),
     "the cohort above has too little": ([TEAM, IN_ALL, group("all", "15")], [over("b", "24", "23")]),
     "its cohort has a limit": ([TEAM, LIMITED, group("all", "16")], [over("b", "24", "10")]),
-    "another cohort has a lending limit": (
-        [TEAM, IN_ALL, group("other", "16", "all", lendingLimit="10"), group("all")],
-        [over("b", "24", "18")],
-    ),
+    "another cohort has a limit": ([TEAM, IN_ALL, OTHER, group("all")], [over("b", "24", "18")]),
     "a cycle of cohorts": ([*CYCLE, queue("b", "1", "9", "a")], [over("b", "9", "2")]),
 }
 
@@ -496,10 +493,7 @@ def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:
 def test_equal_outcomes_compare_as_forecast_and_times_are_not_compared() -> None:
     forecast = outcome(scaled_up("1"))
     lines = compare(forecast, outcome(scaled_up("2"), compression=60))
-    assert [(line.name, line.verdict) for line in lines] == [
-        ("llm/deployment/gemma", AS_FORECAST),
-        ("llm/job/finetune", AS_FORECAST),
-    ]
+    assert [(line.name, line.verdict) for line in lines] == [(str(GEMMA), AS_FORECAST), (str(RUN), AS_FORECAST)]
     later = replace(forecast, starts=tuple(replace(start, seconds=99, waited=98) for start in forecast.starts))
     assert differences(forecast, later) == []
 

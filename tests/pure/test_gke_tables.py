@@ -41,7 +41,8 @@ LEFT_OUT = {
     **dict.fromkeys(("a3-edgegpu-8g", "tpu7x-ultranet-4t", "n2-highcpu-128"), _UNDOCUMENTED),
     **dict.fromkeys(("c4a-standard-36", "c4a-highcpu-36", "c4a-highmem-36"), _UNDOCUMENTED),
     **dict.fromkeys(("e2-medium", "e2-micro", "e2-small", "f1-micro", "g1-small"), _SHARED_CORE),
-    "n1-high": _OLD, "n2-highmem-128": _OTHER_SHAPE,
+    "n1-high": _OLD,
+    "n2-highmem-128": _OTHER_SHAPE,
 }
 
 
@@ -105,13 +106,8 @@ def test_node_has_the_capacity_and_allocatable_of_the_table(row: Row) -> None:
     gpus = MACHINES[name].gpu, MACHINES[name].gpus
     shape = NodeShape("", name, *gpus, "default", "onDemand", "", disk, {}, True)
     have, free = capacity_of(shape), allocatable(shape)
-    stated = {column: parse_quantity(row[column]) for column in ("memory", "disk", "free_cpu", "free_memory")}
-    assert {
-        "memory": have["memory"],
-        "disk": have["ephemeral-storage"],
-        "free_cpu": free["cpu"],
-        "free_memory": free["memory"],
-    } == stated
+    stated = [parse_quantity(row[column]) for column in ("memory", "disk", "free_cpu", "free_memory")]
+    assert stated == [have["memory"], have["ephemeral-storage"], free["cpu"], free["memory"]]
     # The table deducts exactly 10 % for eviction; the kubelet computes with a float that is a little larger.
     assert 0 <= parse_quantity(row["free_disk"]) - free["ephemeral-storage"] <= 20 * KI
 

@@ -281,9 +281,8 @@ def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_name
     for item in (before, taken, again):
         item["metadata"]["labels"] = {}
     runs = (-1, "workload", workload("wj", JOB, 20, flavor="f"))
-    forecast = outcome(
-        timeline(runs, (-1, "pod", before), (2, "pod", taken), (2.5, "pod", taken, "gone"), (3, "pod", again))
-    )
+    pods: list[Observed] = [(-1, "pod", before), (2, "pod", taken), (2.5, "pod", taken, "gone"), (3, "pod", again)]
+    forecast = outcome(timeline(runs, *pods))
     (entry,) = forecast.interruptions
     assert (entry.workload, entry.cause, entry.missing) == (RUN, "preempted by the scheduler", 1)
     assert [(wait.workload, wait.reason) for wait in forecast.waits] == [(RUN, "NoNode")]
