@@ -25,21 +25,18 @@ EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "l
 EXAMPLE = "examples/mixed-training-inference.yaml"
 ALL = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment"]
 TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/existing_kueue.yaml").read_text(), yaml.CSafeLoader)
-NEEDED = Demand(
-    frameworks={"batch/job": "finetune", "pod": "gemma", "deployment": "gemma"},
-    namespaces=("llm",),
-    unqueued=("model-cache",),
-    unqueued_servers=("web",),
-    start_seconds=1200,
-)
+JOBS = {"batch/job": "finetune"}
+FRAMEWORKS = {**JOBS, "pod": "gemma", "deployment": "gemma"}
+NEEDED = Demand(FRAMEWORKS, ("llm",), ("model-cache",), unqueued_servers=("web",), start_seconds=1200)
+BY_TOPOLOGY = Demand({}, (), start_seconds=None, topology="b200")
+TENANTS = Demand({}, (), start_seconds=None, has_tenants=True)
 
 
 def existing(version: str = "0.18.4", **stated: Any) -> ExistingKueue:
     """A Kueue in a namespace of its own that queues every kind, with more of its configuration."""
     manager = {"integrations": {"frameworks": ALL}, **stated}
-    return ExistingKueue(
-        version, "queueing", "manager", manager, cluster_queues={"research": {"spec": {"namespaceSelector": {}}}}
-    )
+    queue: dict[str, Any] = {"spec": {"namespaceSelector": {}}}
+    return ExistingKueue(version, "queueing", "manager", manager, cluster_queues={"research": queue})
 
 
 @pytest.mark.parametrize("row", TABLE["configurations"], ids=lambda row: row["cause"])
@@ -48,46 +45,52 @@ def test_it_is_refused_for_what_its_configuration_can_not_do(row: dict[str, Any]
     assert not causes if not row["cause"] else any(row["cause"] in each for each in causes), causes
 
 
-def test_a_kueue_without_pods_is_enough_for_jobs() -> None:
-    jobs = Demand({"batch/job": "finetune"}, ("llm",))
-    assert [*existing(integrations={"frameworks": ["batch/job"]}).refusals(jobs, {})] == []
-    assert [*ExistingKueue("0.18.4", "queueing", "manager").refusals(jobs, {})] == [], "all defaults"
+LACKING = "has no cluster queue reserch: workloads of its local queue would wait forever. Name one of research"
+SLOW = "pods of this stack may wait days for their nodes"
 
 
-def test_a_queue_that_it_lacks_and_a_version_that_is_too_old_are_refused() -> None:
-    assert [*existing().refusals(Demand({}, (), cluster_queues=[("llm", "research")]), {})] == []
-    placed = Demand({}, (), start_seconds=None, topology="b200")
-    assert "flavor b200 needs it" in str([*ExistingKueue("0.18.4", "kueue-system", "m").refusals(placed, {})])
-    assert "b200" not in str([*ExistingKueue("0.19.2", "kueue-system", "m").refusals(placed, {})])
-    (lacking,) = existing().refusals(Demand({}, (), cluster_queues=[("llm", "reserch")]), {})
-    assert "has no cluster queue reserch" in lacking.cause
-    assert "Name one of research" in lacking.remedy
-    (old,) = ExistingKueue("0.14.1", "kueue-system", "m", cluster_queues=None).refusals(NEEDED, {})
-    assert "does not serve kueue.x-k8s.io/v1beta2" in old.cause
+def of_system(version: str, **known: Any) -> ExistingKueue:
+    """A Kueue in its usual namespace with all defaults."""
+    return ExistingKueue(version, "kueue-system", "manager", **known)
 
 
-def test_a_stack_with_tenants_and_one_that_waits_for_flex_start_ask_for_more() -> None:
-    waits = Demand({}, (), start_seconds=None, has_tenants=True)
-    slow, elsewhere = existing("0.19.2").refusals(waits, {})
-    assert "pods of this stack may wait days for their nodes" in slow.cause
-    assert "let only controllers of kueue-system" in elsewhere.cause.replace("lets", "let")
-    assert [*ExistingKueue("0.18.4", "kueue-system", "manager").refusals(waits, {})] == []
+def of_queue(name: str) -> Demand:
+    return Demand({}, (), cluster_queues=[("llm", name)])
+
+
+@pytest.mark.parametrize(
+    ("found", "demand", "expected"),
+    [
+        pytest.param(
+            existing(integrations={"frameworks": [*JOBS]}), Demand(JOBS, ("llm",)), [], id="Jobs need no pods"
+        ),
+        pytest.param(of_system("0.18.4"), Demand(JOBS, ("llm",)), [], id="by default it queues Jobs"),
+        pytest.param(existing(), of_queue("research"), [], id="a queue that it has"),
+        pytest.param(existing(), of_queue("reserch"), [LACKING], id="a queue that it lacks"),
+        pytest.param(of_system("0.18.4"), BY_TOPOLOGY, ["flavor b200 needs it"], id="no topology yet"),
+        pytest.param(of_system("0.19.2"), BY_TOPOLOGY, [SLOW], id="topology"),
+        pytest.param(
+            of_system("0.14.1", cluster_queues=None), NEEDED, ["does not serve kueue.x-k8s.io/v1beta2"], id="too old"
+        ),
+        pytest.param(existing("0.19.2"), TENANTS, [SLOW, "lets only controllers of kueue-system"], id="tenants"),
+        pytest.param(of_system("0.18.4"), TENANTS, [], id="tenants of a Kueue in its usual namespace"),
+    ],
+)
+def test_it_is_refused_for_what_a_stack_needs(found: ExistingKueue, demand: Demand, expected: list[str]) -> None:
+    refused = [str(refusal) for refusal in found.refusals(demand, {})]
+    assert len(refused) == len(expected), refused
+    assert [text for text, cause in zip(refused, expected, strict=True) if cause not in text] == []
 
 
 def test_what_a_stack_needs_follows_from_its_workloads() -> None:
     values = {**good(), "cluster": EXISTING}
     values["queues"]["kueue"] = "existing"
-    demand = needs.of_kueue(load(values, PROJECT, True))
-    assert demand.frameworks == {"deployment": "gemma", "pod": "gemma", "batch/job": "finetune"}
-    assert (demand.namespaces, demand.unqueued, demand.has_tenants) == (("llm",), (), False)
-    assert demand.unqueued_servers == ()
+    timeout = load(values, PROJECT, True).settings.serving[0].ready_timeout_seconds
+    assert needs.of_kueue(load(values, PROJECT, True)) == Demand(FRAMEWORKS, ("llm",), start_seconds=timeout)
     values["serving"].append({"name": "web", "namespace": "web", "model": "google/gemma-2-2b", "pool": "l4"})
-    assert needs.of_kueue(load(values, PROJECT, True)).unqueued_servers == ("web",)
-    values["serving"].pop()
-    assert demand.cluster_queues == ()
     values["queues"]["localQueues"].append({"name": "theirs", "namespace": "llm", "clusterQueue": "research"})
-    assert needs.of_kueue(load(values, PROJECT, True)).cluster_queues == (("llm", "research"),)
-    assert demand.start_seconds == load(values, PROJECT, True).settings.serving[0].ready_timeout_seconds
+    demand = needs.of_kueue(load(values, PROJECT, True))
+    assert (demand.unqueued_servers, demand.cluster_queues) == (("web",), (("llm", "research"),))
 
 
 def deployment(*args: str, **spec: Any) -> dict[str, Any]:
@@ -186,6 +189,7 @@ RESEARCH = {
         {"name": "low-priority-preempting", "mode": "existing", "value": 20, "preemption": "Never"},
     ],
 }
+GPU = "cloud.google.com/gke-accelerator"
 
 
 def flavor(**spec: Any) -> dict[str, Any]:
@@ -196,7 +200,7 @@ CLUSTER = Content(
     existing(),
     jobset=True,
     namespaces={"llm": {"kubernetes.io/metadata.name": "llm", "team": "a"}},
-    flavors={"l4": flavor(nodeLabels={"cloud.google.com/gke-accelerator": "nvidia-l4"})},
+    flavors={"l4": flavor(nodeLabels={GPU: "nvidia-l4"})},
     local_queues={("llm", "team"): {"spec": {"clusterQueue": "research"}}},
     priority_classes={
         "high-priority-preempting": {"value": 30},
@@ -230,9 +234,8 @@ def test_a_namespace_by_name_gets_local_queues_and_is_not_registered(monkeypatch
     config["gke-ai:cluster"] = {**EXISTING, "existingNamespaces": ["llm"]}
     record = run(config, CLUSTER, monkeypatch)
     assert ([queue.name for queue in record.all("LocalQueue")], record.all("Namespace")) == (["llm/team"], [])
-    with pytest.raises(
-        pulumi.RunError, match=r"existingNamespaces: the cluster has no namespace llm.*kubectl create n"
-    ):
+    message = r"existingNamespaces: the cluster has no namespace llm.*kubectl create n"
+    with pytest.raises(pulumi.RunError, match=message):
         run(config, replace(CLUSTER, namespaces={}), monkeypatch)
 
 
@@ -245,9 +248,6 @@ def test_a_cluster_queue_has_quota_for_a_flavor_by_name(monkeypatch: pytest.Monk
     assert record.all("ResourceFlavor") == []
 
 
-GPU = "cloud.google.com/gke-accelerator"
-
-
 @pytest.mark.parametrize("row", TABLE["clusters"], ids=lambda row: row["refusal"].partition(":")[0])
 def test_the_cluster_is_refused_for_what_it_lacks(row: dict[str, Any]) -> None:
     changed = dict(row["has"])
@@ -257,24 +257,28 @@ def test_the_cluster_is_refused_for_what_it_lacks(row: dict[str, Any]) -> None:
         changed["kueue"] = existing(**changed["kueue"])
     if "cluster_queues" in changed:
         changed["kueue"] = replace(existing(), cluster_queues=changed.pop("cluster_queues"))
-    refused = [str(each) for each in refusals(needs.of_cluster(load_stack(by_name())), replace(CLUSTER, **changed))]
+    refused = refused_by(replace(CLUSTER, **changed), by_name())
     assert not refused if not row["refusal"] else any(row["refusal"] in each for each in refused), refused
 
 
+def refused_by(cluster: Content, config: dict[str, Any]) -> list[str]:
+    """Why a stack would not work in a cluster."""
+    return [str(refusal) for refusal in refusals(needs.of_cluster(load_stack(config)), cluster)]
+
+
 def test_a_flavor_for_an_accelerator_must_not_contradict_it() -> None:
-    config = by_name(flavors=[{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}])
-    (refused,) = refusals(needs.of_cluster(load_stack(config)), CLUSTER)
-    assert f"selects nodes with {GPU}=nvidia-l4, and this stack expects {GPU}=nvidia-tesla-a100" in refused.cause
+    flavors = [{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}]
+    (refused,) = refused_by(CLUSTER, by_name(flavors=flavors))
+    assert f"selects nodes with {GPU}=nvidia-l4, and this stack expects {GPU}=nvidia-tesla-a100" in refused
 
 
 def test_the_taint_of_gpus_keeps_jobs_away_and_not_pods() -> None:
     """GKE adds the toleration to pods. Kueue reads the template of a Job."""
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    cluster = replace(CLUSTER, flavors={"l4": flavor(nodeTaints=[taint])})
-    config = by_name()
-    assert [*refusals(needs.of_cluster(load_stack(config)), cluster)]
+    cluster, config = replace(CLUSTER, flavors={"l4": flavor(nodeTaints=[taint])}), by_name()
+    assert refused_by(cluster, config)
     del config["gke-ai:training"], config["gke-ai:buckets"]
-    assert [*refusals(needs.of_cluster(load_stack(config)), cluster)] == []
+    assert refused_by(cluster, config) == []
 
 
 def test_a_stack_with_only_local_queues_needs_its_namespaces_to_be_managed() -> None:
@@ -289,23 +293,18 @@ def test_a_jobset_that_the_cluster_lacks_is_refused_where_a_run_needs_it() -> No
     config = configuration("examples/multislice-training.yaml")
     config["gke-ai:cluster"] = {**EXISTING, "location": "us-west4"}
     config["gke-ai:queues"]["jobset"] = "existing"
-    expected = needs.of_cluster(load_stack(config))
-    (refused,) = refusals(expected, Content())
-    assert str(refused).startswith(
-        "gke-ai:queues.jobset: the cluster has no JobSet that serves jobset.x-k8s.io/v1alpha"
-    )
-    assert [*refusals(expected, Content(jobset=True))] == []
+    (refused,) = refused_by(Content(), config)
+    message = "gke-ai:queues.jobset: the cluster has no JobSet that serves jobset.x-k8s.io/v1alpha"
+    assert refused.startswith(message)
+    assert refused_by(Content(jobset=True), config) == []
 
 
 @pytest.mark.parametrize(
     "stated",
     [
-        {"integrations": ["pod"]},
-        {"integrations": {"frameworks": "pod"}},
-        {"waitForPodsReady": "5m"},
-        {"managedJobsNamespaceSelector": {"matchExpressions": ["llm"]}},
-        {"managedJobsNamespaceSelector": "llm"},
-        {"featureGates": []},
+        *({"integrations": ["pod"]}, {"integrations": {"frameworks": "pod"}}),
+        *({"waitForPodsReady": "5m"}, {"featureGates": []}),
+        *({"managedJobsNamespaceSelector": selector} for selector in ("llm", {"matchExpressions": ["llm"]})),
     ],
 )
 def test_a_configuration_of_another_form_ends_without_a_traceback(

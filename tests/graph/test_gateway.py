@@ -18,10 +18,6 @@ from gke_ai.settings.resolved.needs import external_hosts
 from tests.support.examples import gateway_example, of_tenants
 from tests.support.recorder import GATEWAY_KEY, ROOT, Monitor, Record, load_stack, plain, run_program, shared_record
 
-ROUTE = {"name": "gemma", "servers": [{"server": "gemma"}]}
-
-both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-
 
 def weights(gemma: int, gemma_next: int) -> dict[str, Any]:
     """A gateway with these weights."""
@@ -58,10 +54,9 @@ def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
     scrapes = "--refresh-metrics-interval=250ms"
     assert {"--pool-name=gemma", "--pool-namespace=llm", "--ha-enable-leader-election", scrapes} <= {*container["args"]}
     assert picker.inputs["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
-    role = record.one("Role", "gemma-epp").inputs
-    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
-        *("pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites", "leases", "events")
-    }
+    rules = record.one("Role", "gemma-epp").inputs["rules"]
+    kinds = {"pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites", "leases", "events"}
+    assert {resource for rule in rules for resource in rule["resources"]} == kinds
     assert not record.all("ClusterRole")
 
 
@@ -69,15 +64,15 @@ def test_load_balancer_drains_pods_no_longer_than_google_allows() -> None:
     config = gateway_example()
     for server in config["gke-ai:serving"]:
         server["terminationGracePeriodSeconds"] = 7200
-    policies = shared_record(config).all("GCPBackendPolicy")
-    assert {plain(each.inputs["spec"]["default"]["connectionDraining"]["drainingTimeoutSec"]) for each in policies} == {
-        3600
-    }
+    specs = [plain(policy.inputs["spec"]["default"]) for policy in shared_record(config).all("GCPBackendPolicy")]
+    assert {spec["connectionDraining"]["drainingTimeoutSec"] for spec in specs} == {3600}
 
 
-def test_stack_without_a_gateway_has_neither() -> None:
+def test_only_a_stack_with_a_gateway_has_its_parts_and_downloads_the_endpoint_picker() -> None:
     config = gateway_example()
+    assert external_hosts(load_stack(config))["registry.k8s.io"] == "endpoint picker"
     del config["gke-ai:gateway"]
+    assert "registry.k8s.io" not in external_hosts(load_stack(config))
     record = shared_record(config)
     assert "gatewayApiConfig" not in record.one("Cluster").inputs
     assert len(record.all("Subnetwork")) == 1
@@ -88,14 +83,13 @@ def test_stack_without_a_gateway_has_neither() -> None:
 def test_outputs_have_the_address_and_the_weights() -> None:
     expected = yaml.safe_load((ROOT / "tests/data/expected/outputs.yaml").read_text())["gateways"]
     assert plain(shared_record(gateway_example()).outputs["gateways"]) == expected
+    assert shared_record(gateway_example(), preview=True).outputs == {}, "the address is not known yet"
 
 
-PUBLIC = {"public": True, "plainHttp": False, "tlsSecret": "llm-tls", "namespace": None}
-
-
-def test_public_gateway_of_tenants_is_in_a_namespace_of_its_own() -> None:
+def test_public_gateway_of_tenants_is_in_a_namespace_of_its_own_and_each_has_its_own_key() -> None:
     """The members of a tenant could read the TLS key in their namespace, and pose as the gateway to the others."""
-    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
+    public = {"public": True, "plainHttp": False, "tlsSecret": "llm-tls", "namespace": None}
+    record = shared_record(of_tenants("team-a", "team-b", **public))
     gateway = record.one("Gateway")
     assert gateway.inputs["metadata"]["namespace"] == "inference-gateway"
     assert "Namespace inference-gateway" in record.waits_for(gateway)
@@ -105,54 +99,25 @@ def test_public_gateway_of_tenants_is_in_a_namespace_of_its_own() -> None:
     for route in record.all("HTTPRoute"):
         (parent,) = route.inputs["spec"]["parentRefs"]
         assert (parent["name"], parent["namespace"]) == ("inference-gateway", "inference-gateway")
-
-
-def test_tenants_may_write_in_no_namespace_of_a_gateway() -> None:
-    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
-    bindings = [binding.inputs["metadata"]["namespace"] for binding in record.all("RoleBinding")]
-    assert "inference-gateway" not in bindings
-    assert {"team-a", "team-b"} <= {*bindings}
-
-
-def test_each_tenant_has_an_api_key_of_its_own() -> None:
-    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
-    keys = {
-        secret.inputs["metadata"]["namespace"]: secret.inputs["stringData"]["value"]["key"]
-        for secret in record.all("Secret")
-        if secret.object_name == "gateway-api-key"
-    }
-    assert keys.keys() == {"team-a", "team-b"}
+    bindings = {binding.inputs["metadata"]["namespace"] for binding in record.all("RoleBinding")}
+    assert {"team-a", "team-b"} <= bindings
+    assert "inference-gateway" not in bindings, "tenants may not write there"
+    secrets = [secret.inputs for secret in record.all("Secret") if secret.object_name == "gateway-api-key"]
+    keys = {secret["metadata"]["namespace"]: secret["stringData"]["value"]["key"] for secret in secrets}
+    assert keys == {name: tenant_api_key(GATEWAY_KEY, name) for name in ("team-a", "team-b")}
     assert len({*keys.values(), GATEWAY_KEY}) == 3, "nobody has the key of another team, or of the stack"
-    assert keys == {name: tenant_api_key(GATEWAY_KEY, name) for name in keys}
 
 
 # --- canary and rollback ----------------------------------------------------------------------------------------------
 
 
-@both
-@pytest.mark.parametrize("server", ["gemma", "gemma-next"])
-def test_route_waits_for_servers_and_their_endpoint_pickers(server: str, preview: bool) -> None:
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_route_waits_for_servers_and_their_endpoint_pickers(preview: bool) -> None:
     record = shared_record(gateway_example(), preview)
     waits_for = record.waits_for(record.one("HTTPRoute"))
-    assert {f"Deployment {server}", f"Deployment {server}-epp", f"InferencePool {server}"} <= waits_for
+    for server in ("gemma", "gemma-next"):
+        assert {f"Deployment {server}", f"Deployment {server}-epp", f"InferencePool {server}"} <= waits_for
     assert "Gateway inference-gateway" in waits_for
-
-
-def registrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The resources that a program has registered so far."""
-    registered: list[str] = []
-    register = Monitor.RegisterResource
-
-    def listed(monitor: Monitor, request: Any) -> Any:
-        registered.append(f"{request.type.rpartition(':')[2]} {request.name}")
-        return register(monitor, request)
-
-    monkeypatch.setattr(Monitor, "RegisterResource", listed)
-    return registered
-
-
-# Long enough for the program to register all that waits for nothing.
-SECONDS = 1.0
 
 
 class Replicas:
@@ -160,17 +125,23 @@ class Replicas:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[str] = []
-        self._registered = registrations(monkeypatch)
         self.registered_before: set[str] = set()
-        monkeypatch.setattr("tests.support.recorder.ready_at_once", self.wait)
+        registered: list[str] = []
+        register = Monitor.RegisterResource
 
-    async def wait(self, server: Any = None, *_: object) -> None:
-        name = getattr(server, "name", None)
-        if name is None:
-            return
-        self.asked.append(name)
-        await asyncio.sleep(SECONDS)
-        self.registered_before |= {*self._registered}
+        def listed(monitor: Monitor, request: Any) -> Any:
+            registered.append(f"{request.type.rpartition(':')[2]} {request.name}")
+            return register(monitor, request)
+
+        async def wait(server: Any = None, *_: object) -> None:
+            name = getattr(server, "name", None)
+            if name is not None:
+                self.asked.append(name)
+                await asyncio.sleep(1.0)  # enough to register all that waits for nothing
+                self.registered_before |= {*registered}
+
+        monkeypatch.setattr(Monitor, "RegisterResource", listed)
+        monkeypatch.setattr("tests.support.recorder.ready_at_once", wait)
 
 
 def test_route_changes_once_the_canary_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,24 +162,16 @@ def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.Monkey
 
 
 def test_promotion_changes_the_route_alone() -> None:
-    before, after = (shared_record(gateway_example(weights(*share))) for share in ((90, 10), (0, 100)))
-    changed = {
-        urn.rpartition("::")[2]
-        for urn in before.resources
-        if before.resources[urn].inputs != after.resources[urn].inputs
-    }
-    assert before.resources.keys() == after.resources.keys()
-    assert changed == {"inference-gateway/llm/gemma"}
-    kinds = {
-        resource.type for urn, resource in before.resources.items() if resource.inputs != after.resources[urn].inputs
-    }
-    assert kinds == {"kubernetes:gateway.networking.k8s.io/v1:HTTPRoute"}
+    before, after = (shared_record(gateway_example(weights(*share))).resources for share in ((90, 10), (0, 100)))
+    assert before.keys() == after.keys()
+    changed = [(old.type, old.name) for urn, old in before.items() if old.inputs != after[urn].inputs]
+    assert changed == [("kubernetes:gateway.networking.k8s.io/v1:HTTPRoute", "inference-gateway/llm/gemma")]
 
 
 def test_server_that_the_route_no_longer_names_can_be_removed() -> None:
-    config = gateway_example()
-    (gemma, _) = config["gke-ai:serving"]
-    record = shared_record(gateway_example({"routes": [ROUTE]}, serving=[gemma]))
+    gemma, _ = gateway_example()["gke-ai:serving"]
+    routes = [{"name": "gemma", "servers": [{"server": "gemma"}]}]
+    record = shared_record(gateway_example({"routes": routes}, serving=[gemma]))
     # Pulumi deletes what the program no longer registers at the end of an update, after the route has changed.
     assert [ref["name"] for ref in record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]] == ["gemma"]
     assert not [resource for resource in record.resources.values() if "gemma-next" in resource.object_name]
@@ -225,16 +188,10 @@ def test_key_is_only_in_its_secret() -> None:
 
 
 def test_engine_that_checks_no_key_is_refused(build: Callable[..., Record]) -> None:
-    server = {
-        "name": "s",
-        "namespace": "llm",
-        "model": "google/gemma-3-4b-it",
-        "accelerator": "nvidia-l4",
-        "apiKey": True,
-    }
-    assert "VLLM_API_KEY" in str(build(VllmServer, server).one("Deployment").inputs)
+    server = {"name": "s", "namespace": "llm", "model": "google/gemma-3-4b-it", "accelerator": "nvidia-l4"}
+    assert "VLLM_API_KEY" in str(build(VllmServer, server, apiKey=True).one("Deployment").inputs)
     with pytest.raises(Refused, match="api_key: Text Generation Inference cannot require an API key"):
-        build(TgiServer, server)
+        build(TgiServer, server, apiKey=True)
 
 
 def test_pool_is_a_component_of_its_own(build: Callable[..., Record]) -> None:
@@ -246,44 +203,25 @@ def test_pool_is_a_component_of_its_own(build: Callable[..., Record]) -> None:
 # --- the address ------------------------------------------------------------------------------------------------------
 
 
-def gateway(status: dict[str, Any], generation: int = 1) -> dict[str, Any]:
-    return {"metadata": {"generation": generation}, "status": status}
+ADDRESSES = [{"type": "IPAddress", "value": "10.0.0.5"}]
+PROGRAMMED = {"type": "Programmed", "status": "True", "observedGeneration": 1}
+NO_SUBNETWORK = {"type": "Programmed", "status": "False", "message": "no active proxy-only subnetwork"}
 
 
-def programmed(generation: int = 1, **more: Any) -> dict[str, Any]:
-    return {"type": "Programmed", "status": "True", "observedGeneration": generation, **more}
-
-
-def test_address_is_known_once_the_gateway_is_programmed() -> None:
-    addresses = [{"type": "IPAddress", "value": "10.0.0.5"}]
-    assert address_of(gateway({"conditions": [programmed()], "addresses": addresses})) == ("10.0.0.5", None)
-    assert address_of(gateway({"conditions": [programmed()], "addresses": addresses}, 2))[1] is not None
-    assert address_of(gateway({"conditions": [programmed()]}))[1] is not None
-    assert address_of({"metadata": {"generation": 1}}) == ("", "its load balancer")
-
-
-def test_reason_of_a_gateway_without_an_address_is_that_of_its_controller() -> None:
-    no_subnetwork = {"type": "Programmed", "status": "False", "message": "no active proxy-only subnetwork"}
-    assert address_of(gateway({"conditions": [no_subnetwork]}))[1] == (
-        "its load balancer: no active proxy-only subnetwork"
-    )
-
-
-def test_address_is_not_known_in_a_preview() -> None:
-    assert shared_record(gateway_example(), preview=True).outputs == {}
-
-
-# --- what a stack needs -----------------------------------------------------------------------------------------------
-
-
-def test_endpoint_picker_downloads_from_the_internet() -> None:
-    def hosts(config: dict[str, Any]) -> dict[str, str]:
-        return external_hosts(load_stack(config))
-
-    without = gateway_example()
-    del without["gke-ai:gateway"]
-    assert hosts(gateway_example())["registry.k8s.io"] == "endpoint picker"
-    assert "registry.k8s.io" not in hosts(without)
+@pytest.mark.parametrize(
+    ("generation", "status", "expected"),
+    [
+        (1, {"conditions": [PROGRAMMED], "addresses": ADDRESSES}, ("10.0.0.5", None)),
+        (2, {"conditions": [PROGRAMMED], "addresses": ADDRESSES}, ("", "its load balancer")),
+        (1, {"conditions": [PROGRAMMED]}, ("", "its load balancer")),
+        (1, {}, ("", "its load balancer")),
+        (1, {"conditions": [NO_SUBNETWORK]}, ("", "its load balancer: no active proxy-only subnetwork")),
+    ],
+)
+def test_address_is_known_once_the_gateway_is_programmed(
+    generation: int, status: dict[str, Any], expected: tuple[str, str | None]
+) -> None:
+    assert address_of({"metadata": {"generation": generation}, "status": status}) == expected
 
 
 def test_gateway_needs_the_apis_of_its_parts() -> None:
