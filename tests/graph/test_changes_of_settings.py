@@ -29,8 +29,6 @@ Plan = dict[str, str]
 TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/changes_of_settings.yaml").read_text(), yaml.CSafeLoader)
 
 
-
-
 def row(entry: dict[str, Any]) -> tuple[Config, Config, Plan, Plan]:
     """A configuration in which a setting is off, another in which it is on, and what either step does."""
     base = changed(TABLE["bases"][entry.get("base", "standard")], entry.get("with", {}))
@@ -50,10 +48,6 @@ def changed(config: Config, change: Config) -> Config:
     for path, value in change.items():
         (drop(path) if value is None else put(path, value))(result)
     return result
-
-
-
-
 
 
 RECORDS: dict[str, Record] = {}

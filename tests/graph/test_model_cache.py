@@ -12,23 +12,21 @@ import pulumi
 import pytest
 from kubernetes import client
 
-from gke_ai.catalog.engines.model_cache import FILL_IMAGE, REFUSED, release_of
+from gke_ai.catalog.engines.model_cache import FILL_IMAGE, release_of
 from gke_ai.components.serving import model_download
-from gke_ai.components.serving.model_download import JobClient, wait_for, waits_for
+from gke_ai.components.serving.model_download import JobClient, wait_for
 from gke_ai.components.support.polling import Pauses
 from gke_ai.ops.status.downloads import download_rows
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.resolved import Download
 from gke_ai.settings.resolved.needs import external_hosts
-from programs import fill_bucket, hugging_face
+from programs import fill_bucket
 from tests.support.examples import cache_example, container_of, pod_of
 from tests.support.recorder import PROJECT, Record, load_stack, run_program, shared_record
 
 BUCKET = f"models-{PROJECT}"
 COMMIT = "299a8560bedf22ed1c72a8a11e7dce4a7f9f51f8"
 FOLDER = f"google/gemma-2-2b-it/{COMMIT}"
-
-both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 
 def recorded(cache: Mapping[str, Any] | None = None, preview: bool = False, **server: Any) -> Record:
@@ -39,7 +37,7 @@ def env_of(container: Mapping[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
 
 
-@both
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 def test_server_waits_for_the_job_and_the_job_for_the_bucket(preview: bool) -> None:
     record = recorded(preview=preview)
     job = record.one("Job")
@@ -59,18 +57,17 @@ def test_public_model_needs_no_token() -> None:
 
 
 def test_server_reads_the_folder_of_the_model_under_the_name_that_clients_know() -> None:
-    server = container_of(recorded())
+    record = recorded()
+    server = container_of(record)
     assert server["args"][0] == f"/models/{FOLDER}"
     assert "--served-model-name=google/gemma-2-2b-it" in server["args"]
     assert {"name": "models", "mountPath": "/models", "readOnly": True} in server["volumeMounts"]
-    assert recorded().outputs["servers"][0]["model"] == "google/gemma-2-2b-it"
-
-
-def test_mount_has_a_cache_that_holds_the_model_and_is_never_out_of_date() -> None:
-    volumes = {volume["name"]: volume for volume in pod_of(recorded())["spec"]["volumes"]}
-    options = volumes["models"]["csi"]["volumeAttributes"]["mountOptions"].split(",")
+    assert record.outputs["servers"][0]["model"] == "google/gemma-2-2b-it"
+    # The mount has a cache that holds the model and is never out of date.
+    (volume,) = (volume for volume in pod_of(record)["spec"]["volumes"] if volume["name"] == "models")
+    options = {*volume["csi"]["volumeAttributes"]["mountOptions"].split(",")}
     cache = {"implicit-dirs", "file-cache:enable-parallel-downloads:true", "file-cache:max-size-mb:6144"}
-    assert {*cache, "metadata-cache:ttl-secs:-1"} <= {*options}
+    assert {*cache, "metadata-cache:ttl-secs:-1"} <= options
 
 
 def test_job_writes_and_the_server_only_reads() -> None:
@@ -78,17 +75,15 @@ def test_job_writes_and_the_server_only_reads() -> None:
         (member.inputs["member"].partition("/subject/")[2].rpartition("ns/")[2], member.inputs["role"])
         for member in recorded().all("BucketIAMMember")
     }
-    assert members == {
-        ("model-cache/sa/model-download", "roles/storage.objectUser"),
-        ("llm/sa/default", "roles/storage.objectViewer"),
-    }
+    job, server = "model-cache/sa/model-download", "llm/sa/default"
+    assert members == {(job, "roles/storage.objectUser"), (server, "roles/storage.objectViewer")}
 
 
 def test_account_with_a_role_gets_no_other() -> None:
     config = cache_example()
     config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]
-    stack = load_stack(config)
-    roles = {(grant.namespace, grant.role) for grant in stack.granted_buckets[0].grants}
+    (bucket,) = load_stack(config).granted_buckets
+    roles = {(grant.namespace, grant.role) for grant in bucket.grants}
     assert roles == {("llm", "roles/storage.objectAdmin"), ("model-cache", "roles/storage.objectUser")}
 
 
@@ -102,15 +97,10 @@ def test_job_runs_the_program_of_its_config_map_on_a_node_without_accelerators()
     assert {item["key"] for item in program["items"]} == config_map.inputs["data"].keys()
     assert container["command"] == ["python3", "-m", "programs.fill_bucket"]
     assert env_of(container)["MODEL_DIRECTORY"] == f"/models/{FOLDER}"
-    requests = container["resources"]["requests"]
-    assert requests.keys() == {"cpu", "memory"}
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert not {"nodeSelector", "tolerations"} & template["spec"].keys()
-
-
-def test_status_with_which_the_program_refuses_ends_the_job() -> None:
-    assert fill_bucket.EXIT_REFUSED == REFUSED
-    rules = recorded().one("Job").inputs["spec"]["podFailurePolicy"]["rules"]
-    assert rules[0]["onExitCodes"]["values"] == [fill_bucket.EXIT_REFUSED]
+    refused = record.one("Job").inputs["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]
+    assert refused["values"] == [fill_bucket.EXIT_REFUSED]
 
 
 def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_job() -> None:
@@ -143,14 +133,10 @@ def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -
 
 def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:
     (server,) = load_stack(cache_example()).servers
-    request = server.node_request
-    assert request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
-    assert request["cpu"] == 6 + 2
-    assert server.queued_request == request, "Kueue sees the pods with their sidecars"
-
-
-def test_memory_of_the_model_is_checked_as_without_a_bucket() -> None:
-    assert not list(model_memory.unchecked(load_stack(cache_example()).servers))
+    assert server.node_request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
+    assert server.node_request["cpu"] == 6 + 2
+    assert server.queued_request == server.node_request, "Kueue sees the pods with their sidecars"
+    assert not [*model_memory.unchecked([server])], "the model's memory is checked as without a bucket"
 
 
 @pytest.mark.parametrize(
@@ -195,16 +181,14 @@ class Cluster:
         self.repeated += 1
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) -> list[str]:
+def watch(monkeypatch: pytest.MonkeyPatch, cluster: Any, seconds: int = 60) -> list[str]:
     """What an update logs while it waits."""
     logged: list[str] = []
     monkeypatch.setattr(model_download, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(model_download, "PAUSES", Pauses(0.001))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
-    download = Download(BUCKET, "google/gemma-2-2b-it", "main", None, seconds)
     resource: Any = SimpleNamespace()
-    jobs: Any = cluster
-    asyncio.run(wait_for(download, jobs, resource))
+    asyncio.run(wait_for(Download(BUCKET, "google/gemma-2-2b-it", "main", None, seconds), cluster, resource))
     return logged
 
 
@@ -224,10 +208,29 @@ def test_update_logs_the_progress_and_ends_with_the_job(monkeypatch: pytest.Monk
     ]
 
 
-def test_failed_job_stops_the_update_with_what_the_program_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster((RUNNING, [], ""), (FAILED, [pod(terminated={})], "error: The model may be gated."))
-    with pytest.raises(pulumi.RunError, match=r"could not fill bucket .*: The model may be gated\.\n.*Run up again"):
-        watch(monkeypatch, cluster)
+class NotFound(Exception):
+    status = 404
+
+
+SAID = r"could not fill bucket .*: The model may be gated\.\n.*Run up again"
+LATE = r"after 0 s: it waits for the download: 3 %\.\n.*timeoutSeconds"
+GATED = (FAILED, [pod(terminated={})], "error: The model may be gated.")
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds", "message"),
+    [
+        pytest.param([(RUNNING, [], ""), GATED], 60, SAID, id="the Job fails"),
+        pytest.param([NotFound()], 60, r"was deleted\. Run refresh, then up", id="the Job is deleted"),
+        pytest.param([(RUNNING, [pod(running={})], "3 %")], 0, LATE, id="the Job takes too long"),
+    ],
+)
+def test_update_stops_with_the_cause_and_the_remedy(
+    answers: list[Any], seconds: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(*answers)
+    with pytest.raises(pulumi.RunError, match=message):
+        watch(monkeypatch, cluster, seconds)
     assert cluster.repeated == 0
 
 
@@ -261,28 +264,14 @@ def test_repeated_job_has_the_name_of_the_failed_one_and_the_spec_of_this_update
     monkeypatch.setattr(model_download, "connection", lambda _: connection)
     monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    metadata = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "uid": "1", "labels": {}}
+    kept = {"name": "gemma", "namespace": "model-cache", "annotations": {"a": "b"}, "labels": {}}
     old_spec = {"selector": {}, "template": {"spec": {"volumes": [{"configMap": {"name": "deleted"}}]}}}
     spec = {"template": {"spec": {"volumes": [{"configMap": {"name": "gemma-1"}}]}}}
-    JobClient("", "model-cache", "gemma", spec).repeat({"metadata": metadata, "spec": old_spec, **FAILED})
+    JobClient("", "model-cache", "gemma", spec).repeat({"metadata": {**kept, "uid": "1"}, "spec": old_spec, **FAILED})
     assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
     namespace, body = batch.calls[2]
     assert namespace == "model-cache"
-    assert body["metadata"] == {key: metadata[key] for key in ("name", "namespace", "labels", "annotations")}
-    assert body["spec"] == spec
-
-
-def test_deleted_job_stops_the_update_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    class NotFound(Exception):
-        status = 404
-
-    with pytest.raises(pulumi.RunError, match=r"was deleted\. Run refresh, then up"):
-        watch(monkeypatch, Cluster(NotFound()))
-
-
-def test_update_that_cannot_wait_longer_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(pulumi.RunError, match=r"after 0 s: it waits for the download: 3 %\.\n.*timeoutSeconds"):
-        watch(monkeypatch, Cluster((RUNNING, [pod(running={})], "3 %")), seconds=0)
+    assert (body["metadata"], body["spec"]) == (kept, spec)
 
 
 def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,24 +282,16 @@ def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        (DONE["status"], "complete"),
-        (FAILED["status"], "failed: kubectl -n model-cache logs job/"),
-        (RUNNING["status"], "downloads"),
-        ({}, "waits"),
+        *((DONE["status"], "complete"), (FAILED["status"], "failed: kubectl -n model-cache logs job/")),
+        *((RUNNING["status"], "downloads"), ({}, "waits")),
     ],
 )
 def test_status_shows_each_model_with_its_folder(status: dict[str, Any], state: str) -> None:
     job = {**recorded().one("Job").inputs, "status": status}
     other = {**job, "metadata": {"name": "finetune", "namespace": "llm"}}
     ((name, folder, shown),) = download_rows([job, other])
-    assert name == recorded().one("Job").object_name
-    assert folder == f"gs://{BUCKET}/{FOLDER}"
+    assert (name, folder) == (recorded().one("Job").object_name, f"gs://{BUCKET}/{FOLDER}")
     assert shown.startswith(state)
-
-
-def test_marker_of_the_program_is_no_file_of_a_model() -> None:
-    assert {hugging_face.MARKER, hugging_face.FILLING} == {*hugging_face.RESERVED}
-    assert waits_for(DONE, [], "") is None
 
 
 def test_preview_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
