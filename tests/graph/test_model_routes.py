@@ -8,7 +8,7 @@ import pytest
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from tests.support.examples import GATEWAY, gateway_example
-from tests.support.recorder import Record, configuration, load_stack, plain, shared_record
+from tests.support.recorder import Record, configuration, plain, shared_record
 
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]
@@ -31,11 +31,12 @@ def routers(record: Record) -> list[str]:
     return [extension.object_name for extension in record.all("GCPRoutingExtension")]
 
 
-def canary(gemma: int, gemma_next: int, adapters: list[Any], adapters_next: list[Any]) -> dict[str, Any]:
+def canary(weights: tuple[int, int], *adapters: list[Any]) -> dict[str, Any]:
     """Two versions of a server with these weights and adapters."""
-    servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
+    versions = zip(("gemma", "gemma-next"), weights, strict=True)
+    servers = [{"server": name, "weight": weight} for name, weight in versions]
     config = gateway_example({"routes": [{"name": "gemma", "servers": servers}]})
-    for server, own in zip(config["gke-ai:serving"], (adapters, adapters_next), strict=True):
+    for server, own in zip(config["gke-ai:serving"], adapters, strict=True):
         server["loraAdapters"] = own
     return config
 
@@ -48,8 +49,12 @@ def test_second_route_of_a_host_matches_its_model_and_adapters() -> None:
     assert models == [["google/gemma-3-4b-it"], [LLAMA, "sql", "reports"]]
 
 
-def test_routes_of_different_hosts_need_no_router() -> None:
+def test_routes_of_two_namespaces_share_an_address_and_those_of_different_hosts_need_no_router() -> None:
     config = configuration(GATEWAY)
+    config["gke-ai:serving"][2]["namespace"] = "other"
+    record = shared_record(config)
+    assert record.one("HTTPRoute", "llama").inputs["metadata"]["namespace"] == "other"
+    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
     config["gke-ai:gateway"]["routes"][1]["host"] = "llama.example.com"
     record = shared_record(config)
     assert rules(record, "llama") == [([], {"llama": 100})]
@@ -60,19 +65,16 @@ def test_routes_of_different_hosts_need_no_router() -> None:
 @pytest.mark.parametrize(
     ("weights", "adapters", "adapters_next", "expected"),
     [
-        # Both versions have the adapter: it is divided as the model is.
-        ((90, 10), ADAPTERS[:1], ADAPTERS[:1], []),
-        # Only the new version has an adapter: all requests for it go there.
-        ((90, 10), ADAPTERS[:1], ADAPTERS, [(["support"], {"gemma-next": 10})]),
+        ((90, 10), ADAPTERS[:1], ADAPTERS[:1], []),  # it is divided as the model is
+        ((90, 10), ADAPTERS[:1], ADAPTERS, [(["support"], {"gemma-next": 10})]),  # all requests go to the new version
         ((90, 10), ADAPTERS, [], [(["sql", "support"], {"gemma": 90})]),
-        # It gets no requests: nobody answers for its adapter.
-        ((100, 0), ADAPTERS[:1], ADAPTERS, []),
+        ((100, 0), ADAPTERS[:1], ADAPTERS, []),  # the new version gets no requests: nobody answers for its adapter
     ],
 )
 def test_an_adapter_goes_to_the_versions_that_have_it(
     weights: tuple[int, int], adapters: list[Any], adapters_next: list[Any], expected: list[Any]
 ) -> None:
-    record = shared_record(canary(*weights, adapters, adapters_next))
+    record = shared_record(canary(weights, adapters, adapters_next))
     every, *further = rules(record, "gemma")
     assert every == ([], dict(zip(("gemma", "gemma-next"), weights, strict=True)))
     assert further == expected
@@ -82,9 +84,8 @@ def test_an_adapter_goes_to_the_versions_that_have_it(
 def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
     record = shared_record(configuration(GATEWAY))
     spec = plain(record.one("GCPRoutingExtension").inputs["spec"])
-    assert spec["targetRefs"] == [
-        {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": record.one("Gateway").object_name}
-    ]
+    name = record.one("Gateway").object_name
+    assert spec["targetRefs"] == [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}]
     ((callout,),) = [chain["extensions"] for chain in spec["extensionChains"]]
     assert callout["supportedEvents"] == ["RequestHeaders", "RequestBody", "RequestTrailers"]
     assert callout["requestBodySendMode"] == "FullDuplexStreamed"
@@ -95,18 +96,6 @@ def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
     pod = record.one("Deployment", "inference-gateway-router").inputs["spec"]["template"]
     assert service.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     check = record.one("HealthCheckPolicy", "inference-gateway-router").inputs["spec"]
-    assert plain(check["default"]["config"]) == {
-        "type": "GRPC",
-        "grpcHealthCheck": {"portSpecification": "USE_FIXED_PORT", "port": 9005},
-    }
+    port = {"portSpecification": "USE_FIXED_PORT", "port": 9005}
+    assert plain(check["default"]["config"]) == {"type": "GRPC", "grpcHealthCheck": port}
     assert check["targetRef"] == {"group": "", "kind": "Service", "name": "inference-gateway-router"}
-
-
-def test_routes_of_two_namespaces_share_an_address() -> None:
-    config = configuration(GATEWAY)
-    config["gke-ai:serving"][2]["namespace"] = "other"
-    assert load_stack(config)
-    record = shared_record(config)
-    route = record.one("HTTPRoute", "llama")
-    assert route.inputs["metadata"]["namespace"] == "other"
-    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
