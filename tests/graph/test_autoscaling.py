@@ -17,14 +17,11 @@ from gke_ai.catalog.engines.metrics import in_bytes, metrics_of, query, range_of
 from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from gke_ai.components.arguments import Refused
-from gke_ai.components.base import Component
 from gke_ai.components.serving.metrics_adapter import explain
 from tests.support.mistakes import base, problems_of
 from tests.support.recorder import PROJECT, Record, configuration, run_program, shared_record
 
 good = partial(base, "autoscaling")
-
-
 WORKLOAD_POOL = f"{PROJECT}.svc.id.goog"
 ADAPTER = {"adapter": "stackdriver", "project": PROJECT, "cluster": "jetstream", "workload_pool": WORKLOAD_POOL}
 VLLM = {"name": "gemma", "app": "gemma", "namespace": "llm", "engine": "vllm", "metrics_port": "http"}
@@ -45,22 +42,12 @@ def rules_of(adapter: Record) -> dict[str, dict[str, Any]]:
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("now", "value", "target", "wanted"),
     [
-        (1, "40", "10", 4),
-        (2, "40", "10", 8),
-        (1, "11", "10", 1),  # 10 % are tolerated
-        (1, "11.01", "10", 2),
-        (2, "9", "10", 2),
-        (2, "8.9", "10", 2),  # 1.78 replicas
-        (2, "5", "10", 1),
-        (2, "0", "10", 0),
-        (1, "1", "0.8", 2),
-        (2, "1", "0.8", 3),
-        (8, "1", "0.95", 8),
+        *((1, "40", "10", 4), (2, "40", "10", 8), (2, "5", "10", 1), (2, "0", "10", 0)),
+        *((1, "11", "10", 1), (1, "11.01", "10", 2), (2, "9", "10", 2), (8, "1", "0.95", 8)),  # 10 % are tolerated
+        *((2, "8.9", "10", 2), (1, "1", "0.8", 2), (2, "1", "0.8", 3)),  # 1.78, 1.25 and 2.5 replicas
     ],
 )
 def test_replicas_are_those_of_the_controller(now: int, value: str, target: str, wanted: int) -> None:
@@ -128,8 +115,6 @@ def test_a_target_that_cannot_be_judged_is_allowed(stack: str, metric: str, targ
 
 
 # --- the adapter ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", sorted({name for engine in ENGINES for name in metrics_of(engine)}))
 def test_every_query_selects_by_cluster_and_by_what_the_adapter_adds(name: str) -> None:
     text = query(name, "c")
@@ -142,9 +127,8 @@ def test_adapter_queries_the_frontend_by_rules_whose_change_restarts_it(build: B
     # Each metric has the namespace of the autoscaler in a label of its own.
     assert resources["memory_used_percentage"] == {"overrides": {"exported_namespace": {"resource": "namespace"}}}
     assert resources["jetstream_prefill_backlog_size"] == {"template": "<<.Resource>>"}
-    pods = [
-        built.one("Deployment", ADAPTERS["prometheus"]).inputs["spec"]["template"] for built in (first, same, changed)
-    ]
+    name = ADAPTERS["prometheus"]
+    pods = [built.one("Deployment", name).inputs["spec"]["template"] for built in (first, same, changed)]
     service = first.one("Service", "prometheus").inputs
     url = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}.svc:9090/"
     (container,) = pods[0]["spec"]["containers"]
@@ -171,7 +155,11 @@ def test_apis_are_registered_after_their_servers_and_tpu_metrics_on_request(buil
 @pytest.mark.parametrize(
     ("kind", "error", "said"),
     [
-        ("kubernetes:apiregistration.k8s.io/v1:APIService", 'apiservices "x" already exists', "can have only one"),
+        (
+            "kubernetes:apiregistration.k8s.io/v1:APIService",
+            'apiservices "x" already exists',
+            "a cluster can have only one",
+        ),
         ("gcp:serviceaccount/account:Account", "Error 409: Already exists: sa., alreadyExists", "Another stack"),
         ("kubernetes:apps/v1:Deployment", "connection refused", ""),
     ],
@@ -187,8 +175,6 @@ def test_existing_object_is_explained_once_and_not_retried(
 
 
 # --- the autoscaler ---------------------------------------------------------------------------------------------------
-
-
 OF_VLLM = {
     "queuedRequests": "vllm:num_requests_waiting",
     "runningRequests": "vllm:num_requests_running",
@@ -230,40 +216,26 @@ METRICS = [{"metric": "kvCacheUsage", "target": "0.8"}]
 
 
 @pytest.mark.parametrize(
-    ("component", "change", "message"),
+    ("change", "message"),
     [
-        (
-            ServerAutoscaling,
-            {"deployment": {**VLLM, "engine": "tgi"}},
-            "metrics[0].metric: tgi has no metric kvCacheUsage",
-        ),
-        (
-            ServerAutoscaling,
-            {"deployment": {**VLLM, "engine": "triton"}},
-            "deployment.engine: engine triton is unknown",
-        ),
-        (
-            JetStreamAutoscaling,
-            {"deployment": None, "server": "s"},  # the name of a server is not enough
-            "server: is missing, and nothing else says what to scale",
-        ),
-        (
-            MetricsAdapter,
-            {**ADAPTER, "adapter": "keda"},
-            "adapter: \"keda\" is not a value of adapter. Write 'stackdriver' or 'prom",
-        ),
+        ({"deployment": {**VLLM, "engine": "tgi"}}, "metrics[0].metric: tgi has no metric kvCacheUsage"),
+        ({"deployment": {**VLLM, "engine": "triton"}}, "deployment.engine: engine triton is unknown"),
+        # The name of a server is not enough.
+        ({"deployment": None, "server": "s"}, "server: is missing, and nothing else says what to scale"),
     ],
 )
-def test_unknown_metric_engine_adapter_or_target_is_refused(
-    build: Build, component: type[Component], change: dict[str, Any], message: str
-) -> None:
+def test_unknown_metric_engine_or_target_is_refused(build: Build, change: dict[str, Any], message: str) -> None:
+    component = JetStreamAutoscaling if "server" in change else ServerAutoscaling
     with pytest.raises(Refused, match=re.escape(message)):
-        build(component, {} if component is MetricsAdapter else {**AUTOSCALER, "metrics": METRICS}, **change)
+        build(component, AUTOSCALER, metrics=METRICS, **change)
+
+
+def test_unknown_adapter_is_refused(build: Build) -> None:
+    with pytest.raises(Refused, match=r"adapter: \"keda\" is not a value of adapter\. Write 'stackdriver' or 'prom"):
+        build(MetricsAdapter, ADAPTER, adapter="keda")
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(
     adapter: str, monkeypatch: pytest.MonkeyPatch

@@ -97,7 +97,6 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 
 
 # --- upgrades -----------------------------------------------------------------------------------------------------
-
 # As docs/upgrading.md lists them: newly stated off forms, and the label of pools, all in place.
 UPGRADES = {"dev": "Cluster ai-dev", "prod": "Cluster ai-prod", "multislice-training": "Cluster multislice-cluster"}
 

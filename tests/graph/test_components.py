@@ -65,13 +65,13 @@ def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     assert first["spec"]["template"]["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 
 
-POOL = {"name": "p", "machine_type": "g2-standard-24"}
+SERVER, POOL = {"engine": "vllm", "name": "s", "model": "m"}, {"name": "p", "machine_type": "g2-standard-24"}
 
 
 @pytest.mark.parametrize(
     ("section", "field", "message"),
     [
-        (model.Vllm, {"engine": "vllm", "name": "s", "model": "m", "replicaz": 2}, "replicaz\n  Extra inputs are not"),
+        (model.Vllm, {**SERVER, "replicaz": 2}, "replicaz\n  Extra inputs are not permitted"),
         (model.Autoscaling, {"min_nodes": 1}, "maxNodes\n  Field required"),
         (model.GpuPool, {**POOL, "driver": "newest"}, "driver\n  Input should be 'default', 'latest' or 'disabled'"),
         (model.GpuPool, {**POOL, "create_first": True}, "create_first\n  was renamed: write create_before_delete"),
@@ -219,12 +219,11 @@ def test_incomplete_checkpoints_stay_if_configured_or_with_a_fixed_name(build: B
 def test_run_has_one_process_per_gpu(build: Build) -> None:
     job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
     assert (job["completions"], job["parallelism"]) == (3, 3)
-    command = job["template"]["spec"]["containers"][0]["command"][2]
-    assert "--num_processes 12 \\\n--num_machines 3 \\\n" in command
+    (container,) = job["template"]["spec"]["containers"]
+    assert "--num_processes 12 \\\n--num_machines 3 \\\n" in container["command"][2]
 
 
 # --- the first replica ------------------------------------------------------------------------------------------------
-
 WANTED = model.Tgi(engine="tgi", name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 

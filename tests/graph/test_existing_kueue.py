@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -131,23 +133,13 @@ def of_others(**queues: Any) -> dict[str, Any]:
     return config
 
 
-class Connection:
-    """A cluster with this content."""
-
-    def __init__(self, content: Content | None) -> None:
-        self.content = content
-
-    def call(self, _: object) -> Content:
-        if self.content is None:
-            raise OSError("no route to host")
-        return self.content
-
-
 def run(
     config: dict[str, Any], content: Content | None, monkeypatch: pytest.MonkeyPatch, preview: bool = True
 ) -> Record:
-    """The record of the program in a cluster with this content."""
-    monkeypatch.setattr("gke_ai.components.cluster.existing_cluster.connection", lambda _: Connection(content))
+    """The record of the program in a cluster with this content, or in one that does not answer."""
+    answer = {"side_effect": OSError("no route to host")} if content is None else {"return_value": content}
+    connection = SimpleNamespace(call=mock.Mock(**answer))
+    monkeypatch.setattr("gke_ai.components.cluster.existing_cluster.connection", lambda _: connection)
     return run_program(config, preview, monkeypatch)
 
 
@@ -158,6 +150,7 @@ def test_nothing_of_kueue_is_registered_and_the_queues_are(preview: bool, monkey
     assert [role.object_name for role in record.all("ClusterRole") if "kueue" in role.object_name] == []
     assert "kueue-system" not in [namespace.object_name for namespace in record.all("Namespace")]
     assert len(record.all("ClusterQueue")) == len(record.all("ResourceFlavor")) == len(record.all("LocalQueue")) == 1
+    assert run(of_others(), None, monkeypatch, preview).all("LocalQueue"), "a cluster without an answer is no reason"
 
 
 @pytest.mark.parametrize(
@@ -176,10 +169,6 @@ def test_a_preview_refuses_a_kueue_that_can_not_do_it_also_without_queues_of_its
         run(config, replace(CLUSTER, kueue=found), monkeypatch)
 
 
-def test_a_cluster_without_an_answer_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(of_others(), None, monkeypatch).all("LocalQueue")
-
-
 # ------------------------------------------------------------------------------------------------- objects by name
 RESEARCH = {
     "flavors": [{"name": "l4", "mode": "existing", "pools": ["gpupool"]}],
@@ -189,18 +178,14 @@ RESEARCH = {
         {"name": "low-priority-preempting", "mode": "existing", "value": 20, "preemption": "Never"},
     ],
 }
+
+
 GPU = "cloud.google.com/gke-accelerator"
-
-
-def flavor(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "l4"}, "spec": spec}
-
-
 CLUSTER = Content(
     existing(),
     jobset=True,
     namespaces={"llm": {"kubernetes.io/metadata.name": "llm", "team": "a"}},
-    flavors={"l4": flavor(nodeLabels={GPU: "nvidia-l4"})},
+    flavors={"l4": {"metadata": {"name": "l4"}, "spec": {"nodeLabels": {GPU: "nvidia-l4"}}}},
     local_queues={("llm", "team"): {"spec": {"clusterQueue": "research"}}},
     priority_classes={
         "high-priority-preempting": {"value": 30},
@@ -208,6 +193,8 @@ CLUSTER = Content(
         "system-node-critical": {"value": 2000001000},
     },
 )
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+TAINTED = replace(CLUSTER, flavors={"l4": {"metadata": {"name": "l4"}, "spec": {"nodeTaints": [TAINT]}}})
 
 
 def by_name(**queues: Any) -> dict[str, Any]:
@@ -266,37 +253,38 @@ def refused_by(cluster: Content, config: dict[str, Any]) -> list[str]:
     return [str(refusal) for refusal in refusals(needs.of_cluster(load_stack(config)), cluster)]
 
 
-def test_a_flavor_for_an_accelerator_must_not_contradict_it() -> None:
-    flavors = [{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}]
-    (refused,) = refused_by(CLUSTER, by_name(flavors=flavors))
-    assert f"selects nodes with {GPU}=nvidia-l4, and this stack expects {GPU}=nvidia-tesla-a100" in refused
+A100 = [{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}]
+ONLY_PODS = {key: section for key, section in by_name().items() if key not in ("gke-ai:training", "gke-ai:buckets")}
+MULTISLICE = configuration("examples/multislice-training.yaml")
+MULTISLICE["gke-ai:cluster"] = {**EXISTING, "location": "us-west4"}
+MULTISLICE["gke-ai:queues"]["jobset"] = "existing"
+CONTRADICTION = f"selects nodes with {GPU}=nvidia-l4, and this stack expects {GPU}=nvidia-tesla-a100"
+NO_JOBSET = "gke-ai:queues.jobset: the cluster has no JobSet that serves jobset.x-k8s.io/v1alpha"
 
 
-def test_the_taint_of_gpus_keeps_jobs_away_and_not_pods() -> None:
-    """GKE adds the toleration to pods. Kueue reads the template of a Job."""
-    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    cluster, config = replace(CLUSTER, flavors={"l4": flavor(nodeTaints=[taint])}), by_name()
-    assert refused_by(cluster, config)
-    del config["gke-ai:training"], config["gke-ai:buckets"]
-    assert refused_by(cluster, config) == []
+@pytest.mark.parametrize(
+    ("cluster", "config", "message"),
+    [
+        pytest.param(CLUSTER, by_name(flavors=A100), CONTRADICTION, id="a flavor for another accelerator"),
+        # GKE adds the toleration to pods. Kueue reads the template of a Job.
+        pytest.param(TAINTED, by_name(), "has the taint nvidia.com/gpu", id="a taint keeps Jobs away"),
+        pytest.param(TAINTED, ONLY_PODS, None, id="a taint keeps no pods away"),
+        pytest.param(Content(), MULTISLICE, NO_JOBSET, id="a run needs JobSet"),
+        pytest.param(Content(jobset=True), MULTISLICE, None, id="the cluster has JobSet"),
+    ],
+)
+def test_it_is_refused_for_what_a_workload_needs(cluster: Content, config: dict[str, Any], message: str | None) -> None:
+    refused = refused_by(cluster, config)
+    assert len(refused) == (0 if message is None else 1), refused
+    assert all((message or "") in text for text in refused)
 
 
 def test_a_stack_with_only_local_queues_needs_its_namespaces_to_be_managed() -> None:
     queue = {"name": "team", "namespace": "llm", "clusterQueue": "research"}
     values = {"cluster": EXISTING, "queues": {"kueue": "existing", "localQueues": [queue]}}
-    expected = needs.of_cluster(load(values, PROJECT, True))
-    assert expected.kueue is not None
-    assert (expected.kueue.namespaces, expected.kueue.cluster_queues) == (("llm",), (("llm", "research"),))
-
-
-def test_a_jobset_that_the_cluster_lacks_is_refused_where_a_run_needs_it() -> None:
-    config = configuration("examples/multislice-training.yaml")
-    config["gke-ai:cluster"] = {**EXISTING, "location": "us-west4"}
-    config["gke-ai:queues"]["jobset"] = "existing"
-    (refused,) = refused_by(Content(), config)
-    message = "gke-ai:queues.jobset: the cluster has no JobSet that serves jobset.x-k8s.io/v1alpha"
-    assert refused.startswith(message)
-    assert refused_by(Content(jobset=True), config) == []
+    demand = needs.of_cluster(load(values, PROJECT, True)).kueue
+    assert demand is not None
+    assert (demand.namespaces, demand.cluster_queues) == (("llm",), (("llm", "research"),))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The gateway: its objects, the order of changes in a canary and a rollback, and its API key."""
+"""The gateway: its objects, the order of changes in a canary and a rollback, its API key, and routes by model."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.gateways import tenant_api_key
+from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from gke_ai.components import InferencePool, TgiServer, VllmServer
 from gke_ai.components.arguments import Refused
 from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.settings.resolved import needs
-from gke_ai.settings.resolved.needs import external_hosts
-from tests.support.examples import gateway_example, of_tenants
-from tests.support.recorder import GATEWAY_KEY, ROOT, Monitor, Record, load_stack, plain, run_program, shared_record
-
-
-def weights(gemma: int, gemma_next: int) -> dict[str, Any]:
-    """A gateway with these weights."""
-    servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
-    return {"routes": [{"name": "gemma", "servers": servers}]}
+from tests.support.examples import GATEWAY, gateway_example, of_tenants
+from tests.support.recorder import (
+    GATEWAY_KEY,
+    ROOT,
+    Monitor,
+    Record,
+    configuration,
+    load_stack,
+    plain,
+    run_program,
+    shared_record,
+)
 
 
 # --- the objects ------------------------------------------------------------------------------------------------------
-
-
 def test_pool_has_the_pods_of_its_server() -> None:
     record = shared_record(gateway_example())
-    for name in ("gemma", "gemma-next"):
-        (pool,) = (
-            pool
-            for pool in record.all("InferencePool")
-            if pool.inputs.get("kind") and pool.name.endswith(f"/llm/{name}")
-        )
+    pools = {pool.name.rpartition("/llm/")[2]: pool for pool in record.all("InferencePool") if pool.inputs.get("kind")}
+    assert pools.keys() == {"gemma", "gemma-next"}
+    for name, pool in pools.items():
         spec = plain(pool.inputs["spec"])
         template = record.one("Deployment", name).inputs["spec"]["template"]
         assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -70,9 +69,9 @@ def test_load_balancer_drains_pods_no_longer_than_google_allows() -> None:
 
 def test_only_a_stack_with_a_gateway_has_its_parts_and_downloads_the_endpoint_picker() -> None:
     config = gateway_example()
-    assert external_hosts(load_stack(config))["registry.k8s.io"] == "endpoint picker"
+    assert needs.external_hosts(load_stack(config))["registry.k8s.io"] == "endpoint picker"
     del config["gke-ai:gateway"]
-    assert "registry.k8s.io" not in external_hosts(load_stack(config))
+    assert "registry.k8s.io" not in needs.external_hosts(load_stack(config))
     record = shared_record(config)
     assert "gatewayApiConfig" not in record.one("Cluster").inputs
     assert len(record.all("Subnetwork")) == 1
@@ -109,8 +108,6 @@ def test_public_gateway_of_tenants_is_in_a_namespace_of_its_own_and_each_has_its
 
 
 # --- canary and rollback ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 def test_route_waits_for_servers_and_their_endpoint_pickers(preview: bool) -> None:
     record = shared_record(gateway_example(), preview)
@@ -154,7 +151,7 @@ def test_route_changes_once_the_canary_is_ready(monkeypatch: pytest.MonkeyPatch)
 
 def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(monkeypatch)
-    record = run_program(gateway_example(weights(100, 0)), False, monkeypatch)
+    record = run_program(canary(100, 0), False, monkeypatch)
     assert replicas.asked == ["gemma"]
     refs = record.one("HTTPRoute").inputs["spec"]["rules"][0]["backendRefs"]
     assert [ref["weight"] for ref in refs] == [100, 0]
@@ -162,7 +159,7 @@ def test_rollback_does_not_wait_for_the_broken_server(monkeypatch: pytest.Monkey
 
 
 def test_promotion_changes_the_route_alone() -> None:
-    before, after = (shared_record(gateway_example(weights(*share))).resources for share in ((90, 10), (0, 100)))
+    before, after = (shared_record(canary(*share)).resources for share in ((90, 10), (0, 100)))
     assert before.keys() == after.keys()
     changed = [(old.type, old.name) for urn, old in before.items() if old.inputs != after[urn].inputs]
     assert changed == [("kubernetes:gateway.networking.k8s.io/v1:HTTPRoute", "inference-gateway/llm/gemma")]
@@ -178,8 +175,6 @@ def test_server_that_the_route_no_longer_names_can_be_removed() -> None:
 
 
 # --- the API key ------------------------------------------------------------------------------------------------------
-
-
 def test_key_is_only_in_its_secret() -> None:
     record = shared_record(gateway_example())
     others = [resource for resource in record.resources.values() if resource.object_name != "gateway-api-key"]
@@ -201,8 +196,6 @@ def test_pool_is_a_component_of_its_own(build: Callable[..., Record]) -> None:
 
 
 # --- the address ------------------------------------------------------------------------------------------------------
-
-
 ADDRESSES = [{"type": "IPAddress", "value": "10.0.0.5"}]
 PROGRAMMED = {"type": "Programmed", "status": "True", "observedGeneration": 1}
 NO_SUBNETWORK = {"type": "Programmed", "status": "False", "message": "no active proxy-only subnetwork"}
@@ -231,3 +224,94 @@ def test_gateway_needs_the_apis_of_its_parts() -> None:
     assert "networkservices.googleapis.com" in apis()
     assert "certificatemanager.googleapis.com" not in apis()
     assert "certificatemanager.googleapis.com" in apis(plainHttp=False, certificate="llm")
+
+
+# --- several models and adapters behind one address -------------------------------------------------------------------
+LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
+ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]
+
+
+def rules(record: Record, route: str) -> list[tuple[list[str], dict[str, int]]]:
+    """The models of each rule of a route, and the weights of its servers. No models: all requests."""
+    found = []
+    for rule in plain(record.one("HTTPRoute", route).inputs["spec"]["rules"]):
+        assert all(match["path"] == {"type": "PathPrefix", "value": "/v1"} for match in rule["matches"])
+        headers = [header for match in rule["matches"] for header in match.get("headers", [])]
+        assert {header["name"] for header in headers} <= {MODEL_HEADER}
+        assert len(headers) in (0, len(rule["matches"]))
+        weights = {ref["name"]: ref["weight"] for ref in rule["backendRefs"]}
+        found.append(([header["value"] for header in headers], weights))
+    return found
+
+
+def routers(record: Record) -> list[str]:
+    return [extension.object_name for extension in record.all("GCPRoutingExtension")]
+
+
+def canary(gemma: int, gemma_next: int, *adapters: list[Any]) -> dict[str, Any]:
+    """Two versions of a server with these weights and, if stated, adapters."""
+    servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
+    config = gateway_example({"routes": [{"name": "gemma", "servers": servers}]})
+    for server, own in zip(config["gke-ai:serving"], adapters, strict=False):
+        server["loraAdapters"] = own
+    return config
+
+
+def test_second_route_of_a_host_matches_its_model_and_adapters() -> None:
+    record = shared_record(configuration(GATEWAY))
+    assert rules(record, "gemma") == [([], {"gemma": 90, "gemma-next": 10})], "requests that no other route matches"
+    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
+    models = [route["models"] for route in record.outputs["gateways"][0]["routes"]]
+    assert models == [["google/gemma-3-4b-it"], [LLAMA, "sql", "reports"]]
+
+
+def test_routes_of_two_namespaces_share_an_address_and_those_of_different_hosts_need_no_router() -> None:
+    config = configuration(GATEWAY)
+    config["gke-ai:serving"][2]["namespace"] = "other"
+    record = shared_record(config)
+    assert record.one("HTTPRoute", "llama").inputs["metadata"]["namespace"] == "other"
+    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
+    config["gke-ai:gateway"]["routes"][1]["host"] = "llama.example.com"
+    record = shared_record(config)
+    assert rules(record, "llama") == [([], {"llama": 100})]
+    assert routers(record) == []
+    assert not [each for each in record.all("Deployment") if each.object_name.endswith("-router")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "adapters", "adapters_next", "expected"),
+    [
+        ((90, 10), ADAPTERS[:1], ADAPTERS[:1], []),  # it is divided as the model is
+        ((90, 10), ADAPTERS[:1], ADAPTERS, [(["support"], {"gemma-next": 10})]),  # all requests go to the new version
+        ((90, 10), ADAPTERS, [], [(["sql", "support"], {"gemma": 90})]),
+        ((100, 0), ADAPTERS[:1], ADAPTERS, []),  # the new version gets no requests: nobody answers for its adapter
+    ],
+)
+def test_an_adapter_goes_to_the_versions_that_have_it(
+    weights: tuple[int, int], adapters: list[Any], adapters_next: list[Any], expected: list[Any]
+) -> None:
+    record = shared_record(canary(*weights, adapters, adapters_next))
+    every, *further = rules(record, "gemma")
+    assert every == ([], dict(zip(("gemma", "gemma-next"), weights, strict=True)))
+    assert further == expected
+    assert bool(routers(record)) == bool(expected)
+
+
+def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
+    record = shared_record(configuration(GATEWAY))
+    spec = plain(record.one("GCPRoutingExtension").inputs["spec"])
+    name = record.one("Gateway").object_name
+    assert spec["targetRefs"] == [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}]
+    ((callout,),) = [chain["extensions"] for chain in spec["extensionChains"]]
+    assert callout["supportedEvents"] == ["RequestHeaders", "RequestBody", "RequestTrailers"]
+    assert callout["requestBodySendMode"] == "FullDuplexStreamed"
+    assert "failOpen" not in callout, "requests without their model would reach the wrong server"
+    service = record.one("Service", callout["backendRef"]["name"])
+    (port,) = plain(service.inputs["spec"]["ports"])
+    assert (port["port"], port["appProtocol"]) == (callout["backendRef"]["port"], "HTTP2")
+    pod = record.one("Deployment", "inference-gateway-router").inputs["spec"]["template"]
+    assert service.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    check = record.one("HealthCheckPolicy", "inference-gateway-router").inputs["spec"]
+    port = {"portSpecification": "USE_FIXED_PORT", "port": 9005}
+    assert plain(check["default"]["config"]) == {"type": "GRPC", "grpcHealthCheck": port}
+    assert check["targetRef"] == {"group": "", "kind": "Service", "name": "inference-gateway-router"}

@@ -73,8 +73,6 @@ def doctor(values: Configuration) -> Doctor:
 
 
 # The catalog
-
-
 def test_each_name_of_a_model_stands_once_and_is_found_whatever_the_case() -> None:
     names = [name.lower() for model in models() for name in model.names]
     assert len(names) == len(set(names)) > 150
@@ -119,8 +117,6 @@ def test_every_gpu_type_has_its_memory() -> None:
 
 
 # Figures worked by hand
-
-
 @pytest.mark.parametrize("row", SIZES["weights"], ids=lambda row: row["name"])
 def test_weights_are_parameters_times_their_size_shared(row: dict[str, Any]) -> None:
     assert weights_bytes(known(row["name"]), row["shards"]) == row["bytes"]
@@ -153,8 +149,6 @@ def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: 
 
 
 # What is refused
-
-
 def with_server(name: str, **server: Any) -> Configuration:
     """A good configuration with some keys of its server."""
     values = base("model_memory", name)
@@ -210,7 +204,6 @@ def test_only_tgi_has_one_margin_and_is_known_to_lack_kernels() -> None:
 
 
 # What is not checked
-
 UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the model acme/unknown."
 PIPELINE = ["--pipeline_parallel_size=2"]
 UNREADABLE = {"arguments": ["--gpu-memory-utilization=most"], "image": "registry.example/vllm:1"}
@@ -409,8 +402,6 @@ def test_architecture_that_the_release_lacks_is_refused(architecture: str, remed
 
 
 # What likely does not fit
-
-
 TIGHT = vllm(**L4, maxModelLen=32_768)
 
 
@@ -477,7 +468,6 @@ def test_vllm_serves_a_model_with_longrope_up_to_its_original_length() -> None:
 
 
 # Data and pipeline parallelism
-
 CODER = "Qwen/Qwen3-Coder-30B-A3B-Instruct"
 
 

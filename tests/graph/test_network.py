@@ -28,30 +28,29 @@ AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 TPUS = "examples/multislice-training.yaml"
 CLASSES = "examples/cost-optimized-serving.yaml"
 ACCOUNT = f"gke-nodes@{PROJECT}.iam.gserviceaccount.com"
-PRIVATE = {"vpc": {}, "privateNodes": True, "publicEndpoint": False, "dnsEndpoint": True}
-PRIVATE["nodeServiceAccount"] = "gke-nodes"
+OWN_ACCOUNT = {"nodeServiceAccount": "gke-nodes"}
+PRIVATE = {"vpc": {}, "privateNodes": True, "publicEndpoint": False, "dnsEndpoint": True, **OWN_ACCOUNT}
 
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 Build = Callable[..., Record]
 
 
-def recorded(path: str, cluster: dict[str, Any], preview: bool = False, **sections: Any) -> Record:
-    """The record of an example with some keys of its cluster and some sections replaced."""
+def changed(path: str, cluster: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """An example with some keys of its cluster and some sections replaced."""
     config = configuration(path)
-    config["gke-ai:cluster"] = {**config["gke-ai:cluster"], **cluster}
-    return shared_record(config | {f"gke-ai:{name}": value for name, value in sections.items()}, preview)
+    config["gke-ai:cluster"] |= cluster
+    return config | {f"gke-ai:{name}": value for name, value in sections.items()}
+
+
+def recorded(path: str, cluster: dict[str, Any], preview: bool = False, **sections: Any) -> Record:
+    return shared_record(changed(path, cluster, **sections), preview)
 
 
 def stack_of(path: str, cluster: dict[str, Any] | None = None, **sections: Any) -> ResolvedStack:
-    """The stack of an example with some keys of its cluster and some sections replaced."""
-    config = configuration(path)
-    config["gke-ai:cluster"] |= cluster or {}
-    return load_stack(config | {f"gke-ai:{name}": value for name, value in sections.items()})
+    return load_stack(changed(path, cluster or {}, **sections))
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------
-
-
 @both
 def test_cluster_uses_the_created_network(preview: bool) -> None:
     record = recorded(STANDARD, PRIVATE, preview)
@@ -99,14 +98,12 @@ def test_node_account_has_only_the_roles_of_nodes_and_reads_the_projects_registr
 
 
 def test_pools_of_a_compute_class_run_as_the_account_too() -> None:
-    record = recorded(CLASSES, {"nodeServiceAccount": "gke-nodes"})
+    record = recorded(CLASSES, OWN_ACCOUNT)
     classes = [resource for resource in record.resources.values() if resource.inputs.get("kind") == "ComputeClass"]
     assert [resource.inputs["spec"]["nodePoolConfig"] for resource in classes] == [{"serviceAccount": ACCOUNT}]
 
 
 # --- ways to the control plane ----------------------------------------------------------------------------------------
-
-
 def test_unreachable_control_plane_is_refused(build: Build) -> None:
     with pytest.raises(Refused, match="public_endpoint: the control plane would have neither an IP address"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
@@ -128,8 +125,6 @@ def test_google_accepts_every_resource_of_the_cluster(path: str, cluster: dict[s
 
 
 # --- network policy ---------------------------------------------------------------------------------------------------
-
-
 TENANTS = {"tenants": [{"name": "research"}]}
 
 
@@ -168,8 +163,6 @@ def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build
 
 
 # --- APIs -------------------------------------------------------------------------------------------------------------
-
-
 @both
 def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
     record = recorded(STANDARD, PRIVATE, preview, enableApis=True)
@@ -197,7 +190,7 @@ SMALLEST: dict[str, Any] = {"buckets": [], "training": []}
         pytest.param(stack_of(STANDARD, gpuPools=STREAMING, **SMALLEST), {apis.CONTAINER_FILE_SYSTEM}, id="streaming"),
         # The metrics adapter's service account is created.
         pytest.param(stack_of("examples/jetstream-autoscaling.yaml"), {apis.IAM, apis.STORAGE}, id="an adapter"),
-        pytest.param(stack_of(STANDARD, {"nodeServiceAccount": "gke-nodes"}, **SMALLEST), {apis.IAM}, id="an account"),
+        pytest.param(stack_of(STANDARD, OWN_ACCOUNT, **SMALLEST), {apis.IAM}, id="an account"),
     ],
 )
 def test_stack_needs_only_the_apis_of_its_resources(stack: ResolvedStack, needed: set[str]) -> None:
@@ -212,8 +205,6 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 
 # --- what there was ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
     """The program never states a property that replaces a cluster, unless its key is set. Off forms change in place:
@@ -240,8 +231,6 @@ def test_a_changed_identifier_replaces_the_cluster(path: str) -> None:
 
 
 # --- what the cloud keeps ---------------------------------------------------------------------------------------------
-
-
 UPDATE = "gcloud container clusters update llm-cluster --location us-central1 --project my-project"
 
 
@@ -250,8 +239,7 @@ def warnings(cluster: dict[str, Any], kept: dict[str, Any], monkeypatch: pytest.
     messages: list[str] = []
     monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
     monkeypatch.setattr(Mocks, "kept", kept)
-    config = configuration(STANDARD)
-    run_program(config | {"gke-ai:cluster": {**config["gke-ai:cluster"], **cluster}}, False, monkeypatch)
+    run_program(changed(STANDARD, cluster), False, monkeypatch)
     return messages
 
 
@@ -289,8 +277,6 @@ def test_warning_about_kept_exclusions_has_the_commands_that_remove_them(monkeyp
 
 
 # --- zones ------------------------------------------------------------------------------------------------------------
-
-
 @both
 @pytest.mark.parametrize(
     ("mode", "location", "known"),
@@ -311,8 +297,6 @@ def test_a_pool_without_zones_states_those_of_its_cluster(mode: str, location: s
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
-
-
 def test_ranges_have_the_number_of_nodes_that_google_documents() -> None:
     # https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing_secondary_range_pods
     assert [nodes_by_pods(f"10.4.0.0/{size}", False) for size in (14, 21, 24)] == [1024, 8, 1]
@@ -320,23 +304,14 @@ def test_ranges_have_the_number_of_nodes_that_google_documents() -> None:
     assert [nodes_by_addresses(f"10.0.0.0/{size}") for size in (29, 20)] == [4, 4092], "four addresses are lost"
 
 
-@pytest.mark.parametrize(
-    ("image", "host"),
-    [
-        ("python:3.12", "docker.io"),
-        ("vllm/vllm-openai:v0.11.0", "docker.io"),
-        ("ghcr.io/huggingface/tgi:3.3.5", "ghcr.io"),
-        ("localhost:5000/x", "localhost:5000"),
-        ("us-docker.pkg.dev/p/r/i@sha256:abc", "us-docker.pkg.dev"),
-    ],
-)
-def test_registry_of_an_image_follows_from_its_name(image: str, host: str) -> None:
-    assert registry_of(image) == host
+def test_registry_of_an_image_follows_from_its_name() -> None:
+    hosts = {"python:3.12": "docker.io", "vllm/vllm-openai:v0.11.0": "docker.io", "localhost:5000/x": "localhost:5000"}
+    hosts |= {"ghcr.io/huggingface/tgi:3.3.5": "ghcr.io", "us-docker.pkg.dev/p/r/i@sha256:abc": "us-docker.pkg.dev"}
+    assert {image: registry_of(image) for image in hosts} == hosts
 
 
 def test_only_a_bare_account_name_is_created() -> None:
     assert identities.account_email("gke-nodes", PROJECT) == ACCOUNT
     assert identities.account_email(ACCOUNT, "another") == ACCOUNT
-    assert [identities.is_account_id(name) for name in ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)] == [
-        *(True, False, False, True, False)
-    ]
+    names = ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)
+    assert [name for name in names if identities.is_account_id(name)] == ["nodes1", "a" * 30]
