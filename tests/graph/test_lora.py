@@ -46,16 +46,13 @@ def test_vllm_reads_adapters_from_the_folders_of_the_bucket() -> None:
     assert {"--max-loras=2", "--max-cpu-loras=3"} <= {*flags(recorded(maxLoras=2))}
 
 
-def test_vllm_downloads_adapters_itself_without_a_bucket() -> None:
+def test_vllm_downloads_adapters_itself_without_a_bucket_and_a_server_without_adapters_has_no_flag() -> None:
     record = recorded(modelCache=None, loraAdapters=[{"name": "sql", "source": "my-team/gemma-2-sql"}])
     assert flags(record)[:2] == ["--lora-modules", "sql=my-team/gemma-2-sql"]
     assert record.all("Job") == []
-
-
-def test_server_without_adapters_has_no_flag_of_them() -> None:
-    record = recorded(loraAdapters=[])
-    assert not [word for word in container_of(record)["args"] if "lora" in word]
-    assert record.outputs["servers"][0]["adapters"] == []
+    without = recorded(loraAdapters=[])
+    assert not [word for word in container_of(without)["args"] if "lora" in word]
+    assert without.outputs["servers"][0]["adapters"] == []
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])

@@ -27,7 +27,7 @@ from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
 from tests.support.mistakes import base
 from tests.support.prometheus import Prometheus, Series, running
-from tests.support.recorder import PROJECT, Record, configuration, construct, record, shared_record
+from tests.support.recorder import PROJECT, Record, configuration, construct, load_stack, record, shared_record
 
 CHANNEL = "projects/my-project/notificationChannels/1"
 SERVERS = [
@@ -352,17 +352,14 @@ def test_alert_fires_for_a_server_without_a_ready_replica(
 MIXED = "examples/mixed-training-inference.yaml"
 
 
-def test_a_monitored_stack_collects_the_metrics_of_its_dashboards() -> None:
-    built = shared_record({**configuration(MIXED), "gke-ai:monitoring": {"channels": [CHANNEL]}}, preview=True)
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_monitored_stack_collects_metrics_and_creates_alerts_after_their_targets(preview: bool) -> None:
+    built = shared_record({**configuration(MIXED), "gke-ai:monitoring": {"channels": [CHANNEL]}}, preview)
     assert set(boards(built)) == {f"llm-cluster: {topic}" for topic in ("queues", "servers", "accelerators", "jobs")}
     config_text = built.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
     assert yaml.safe_load(config_text)["metrics"]["enableClusterQueueResources"] is True
     expected = {"managedPrometheus": {"enabled": True}, "enableComponents": list(dashboards.PACKAGES)}
     assert built.one("Cluster").inputs["monitoringConfig"] == expected
-
-
-def test_alerts_are_created_after_and_deleted_before_their_targets() -> None:
-    built = shared_record({**configuration(MIXED), "gke-ai:monitoring": {}})
     for alert in built.all("AlertPolicy"):
         waits = built.waits_for(alert)
         assert {"KueueStack kueue", "Deployment tgi-gemma-deployment"} <= waits, waits
@@ -371,9 +368,11 @@ def test_alerts_are_created_after_and_deleted_before_their_targets() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- what there is to watch
+
+
 def monitored_servers(path: str, **sections: Any) -> list[MonitoredServer]:
-    values = {key.removeprefix("gke-ai:"): value for key, value in configuration(path).items() if key[:3] == "gke"}
-    return needs.monitored_servers(load(values | sections, PROJECT))
+    config = configuration(path) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    return needs.monitored_servers(load_stack(config))
 
 
 def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
@@ -384,6 +383,10 @@ def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     assert [server.engine for server in monitored_servers(MIXED)] == [None]
     (server,) = configuration(MIXED)["gke-ai:serving"]
     assert monitored_servers(MIXED, serving=[{**server, "replicas": 0}]) == [], "no alert"
+    existing = base("autoscaling", "existing")
+    existing["autoscaling"][0]["deployment"]["namespace"] = "serve"
+    expected = [MonitoredServer("serve", "maxengine-server", "jetstream")]
+    assert needs.monitored_servers(load(existing, PROJECT)) == expected
 
 
 def test_two_servers_of_one_name_are_monitored_separately() -> None:
@@ -392,13 +395,6 @@ def test_two_servers_of_one_name_are_monitored_separately() -> None:
     serving = [server, {**alone, "namespace": "trial", "podMonitoring": True}]
     expected = [MonitoredServer("llm", "gemma"), MonitoredServer("trial", "gemma", "vllm")]
     assert monitored_servers("Pulumi.dev.yaml", serving=serving) == expected
-
-
-def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
-    values = base("autoscaling", "existing")
-    values["autoscaling"][0]["deployment"]["namespace"] = "serve"
-    expected = [MonitoredServer("serve", "maxengine-server", "jetstream")]
-    assert needs.monitored_servers(load(values, PROJECT)) == expected
 
 
 def test_all_charts_of_everything_have_a_title_of_their_own() -> None:

@@ -154,16 +154,13 @@ def test_pods_on_a4x_max_claim_eight_nics_and_a_channel_and_install_its_own_plug
     pod = pods_of(record)
     assert [claim["name"] for claim in pod["resourceClaims"]] == ["rdma", DOMAIN]
     assert [container["image"] for container in pod["initContainers"]] == [metal.PLUGIN_IMAGE]
-    (template,) = record.all("ResourceClaimTemplate")
-    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
-    assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma", 8)
+    template = record.one("ResourceClaimTemplate").inputs
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert (template["metadata"]["name"], request["exactly"]["count"]) == ("rdma", 8)
     (placed,) = load_stack(stack_of("bare_metal")).placed
     assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (8, 1)
-
-
-def test_an_agent_on_nodes_of_a4x_max_alone_sets_up_their_nics() -> None:
-    daemon_set = shared_record(stack_of("bare_metal")).one("DaemonSet", metal.AGENT).inputs
-    spec = daemon_set["spec"]["template"]["spec"]
+    # An agent on these nodes alone sets up their NICs.
+    spec = record.one("DaemonSet", metal.AGENT).inputs["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert (container["image"], container["resources"]["limits"]["hugepages-2Mi"]) == (metal.AGENT_IMAGE, "8192Mi")
     assert "['a4x-maxgpu-4g-metal']" in str(spec["affinity"])
