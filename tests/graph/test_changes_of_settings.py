@@ -6,6 +6,7 @@ provider, compares what they register.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import typing
@@ -43,10 +44,11 @@ def plan(**operations: str | list[str]) -> Plan:
 
 
 def changed(config: Config, change: Config) -> Config:
-    """The configuration with the keys at these paths set; None removes one."""
+    """The configuration with the keys at these paths set; None removes one that is there."""
     result = copy.deepcopy(config)
     for path, value in change.items():
-        (drop(path) if value is None else put(path, value))(result)
+        with contextlib.suppress(KeyError):
+            (drop(path) if value is None else put(path, value))(result)
     return result
 
 
@@ -58,9 +60,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("without", "put", "turned_on", "turned_off"), CASES)
+@pytest.mark.parametrize(("off", "on", "turned_on", "turned_off"), CASES)
 def test_a_setting_is_turned_on_and_off_as_the_provider_plans_it(
-    without: Config, put: Config, turned_on: Plan, turned_off: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    off: Config, on: Config, turned_on: Plan, turned_off: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An existing cluster has what the stack expects.
     monkeypatch.setattr("gke_ai.program.cluster.check_content", lambda *_: None)
@@ -72,9 +74,9 @@ def test_a_setting_is_turned_on_and_off_as_the_provider_plans_it(
             RECORDS[text] = run_program(keys, False, monkeypatch)
         return RECORDS[text]
 
-    off, on = run(without), run(put)
-    assert operations(planning.known(off), on, tmp_path / "on") == turned_on
-    assert operations(planning.known(on), off, tmp_path / "off") == turned_off
+    without, having = run(off), run(on)
+    assert operations(planning.known(without), having, tmp_path / "on") == turned_on
+    assert operations(planning.known(having), without, tmp_path / "off") == turned_off
 
 
 def optional_keys(section: type[BaseModel], path: str) -> Iterator[str]:

@@ -24,11 +24,10 @@ from tests.support.mistakes import PROJECT, good
 from tests.support.recorder import ROOT, Record, configuration, load_stack, run_program
 
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
-EXAMPLE = "examples/mixed-training-inference.yaml"
 ALL = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment"]
 TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/existing_kueue.yaml").read_text(), yaml.CSafeLoader)
-JOBS = {"batch/job": "finetune"}
-FRAMEWORKS = {**JOBS, "pod": "gemma", "deployment": "gemma"}
+FRAMEWORKS = {"batch/job": "finetune", "pod": "gemma", "deployment": "gemma"}
+ONLY_JOBS = Demand({"batch/job": "finetune"}, ("llm",))
 NEEDED = Demand(FRAMEWORKS, ("llm",), ("model-cache",), unqueued_servers=("web",), start_seconds=1200)
 BY_TOPOLOGY = Demand({}, (), start_seconds=None, topology="b200")
 TENANTS = Demand({}, (), start_seconds=None, has_tenants=True)
@@ -48,6 +47,8 @@ def test_it_is_refused_for_what_its_configuration_can_not_do(row: dict[str, Any]
 
 
 LACKING = "has no cluster queue reserch: workloads of its local queue would wait forever. Name one of research"
+OLD = "does not serve kueue.x-k8s.io/v1beta2"
+JOBS = {"frameworks": ["batch/job"]}
 SLOW = "pods of this stack may wait days for their nodes"
 
 
@@ -63,17 +64,13 @@ def of_queue(name: str) -> Demand:
 @pytest.mark.parametrize(
     ("found", "demand", "expected"),
     [
-        pytest.param(
-            existing(integrations={"frameworks": [*JOBS]}), Demand(JOBS, ("llm",)), [], id="Jobs need no pods"
-        ),
-        pytest.param(of_system("0.18.4"), Demand(JOBS, ("llm",)), [], id="by default it queues Jobs"),
+        pytest.param(existing(integrations=JOBS), ONLY_JOBS, [], id="Jobs need no pods"),
+        pytest.param(of_system("0.18.4"), ONLY_JOBS, [], id="by default it queues Jobs"),
         pytest.param(existing(), of_queue("research"), [], id="a queue that it has"),
         pytest.param(existing(), of_queue("reserch"), [LACKING], id="a queue that it lacks"),
         pytest.param(of_system("0.18.4"), BY_TOPOLOGY, ["flavor b200 needs it"], id="no topology yet"),
         pytest.param(of_system("0.19.2"), BY_TOPOLOGY, [SLOW], id="topology"),
-        pytest.param(
-            of_system("0.14.1", cluster_queues=None), NEEDED, ["does not serve kueue.x-k8s.io/v1beta2"], id="too old"
-        ),
+        pytest.param(of_system("0.14.1", cluster_queues=None), NEEDED, [OLD], id="too old"),
         pytest.param(existing("0.19.2"), TENANTS, [SLOW, "lets only controllers of kueue-system"], id="tenants"),
         pytest.param(of_system("0.18.4"), TENANTS, [], id="tenants of a Kueue in its usual namespace"),
     ],
@@ -95,25 +92,20 @@ def test_what_a_stack_needs_follows_from_its_workloads() -> None:
     assert (demand.unqueued_servers, demand.cluster_queues) == (("web",), (("llm", "research"),))
 
 
-def deployment(*args: str, **spec: Any) -> dict[str, Any]:
-    """A manager in a namespace and with a name of its owner's choice."""
-    container = {"name": "manager", "image": "registry.example.com/kueue:v0.16.2", "args": [*args]}
-    template = {"spec": {"containers": [container], **spec}}
-    return {"metadata": {"name": "batch-manager", "namespace": "queueing"}, "spec": {"template": template}}
-
-
 def test_it_is_found_in_any_namespace_with_the_file_that_its_flags_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ["--config=/etc/kueue/config.yaml", "--feature-gates=A=true"]
+    container = {"name": "manager", "image": "registry.example.com/kueue:v0.16.2", "args": flags}
     volume = {"name": "config", "configMap": {"name": "settings-of-kueue"}}
-    manager = deployment("--config=/etc/kueue/config.yaml", "--feature-gates=A=true", volumes=[volume])
+    template = {"spec": {"containers": [container], "volumes": [volume]}}
+    metadata = {"name": "batch-manager", "namespace": "queueing"}
+    config = yaml.safe_dump({"waitForPodsReady": {"timeout": "5m"}})
     asked: list[str] = []
 
     def answer(_: object, __: str, path: str, ___: object = None) -> Answer:
         asked.append(path)
         if path.endswith("deployments"):
-            return Answer(200, {"items": [manager]})
-        if path.endswith("clusterqueues"):
-            return Answer(404)
-        return Answer(200, {"data": {"config.yaml": yaml.safe_dump({"waitForPodsReady": {"timeout": "5m"}})}})
+            return Answer(200, {"items": [{"metadata": metadata, "spec": {"template": template}}]})
+        return Answer(404) if path.endswith("clusterqueues") else Answer(200, {"data": {"config.yaml": config}})
 
     monkeypatch.setattr("gke_ai.kube.client.request", answer)
     monkeypatch.setattr("gke_ai.kube.kueue.request", answer)
@@ -127,7 +119,7 @@ def test_it_is_found_in_any_namespace_with_the_file_that_its_flags_name(monkeypa
 
 def of_others(**queues: Any) -> dict[str, Any]:
     """The example in a cluster that has a Kueue."""
-    config = configuration(EXAMPLE)
+    config = configuration("examples/mixed-training-inference.yaml")
     config["gke-ai:cluster"] = EXISTING
     config["gke-ai:queues"] |= {"kueue": "existing", **queues}
     return config
@@ -178,8 +170,6 @@ RESEARCH = {
         {"name": "low-priority-preempting", "mode": "existing", "value": 20, "preemption": "Never"},
     ],
 }
-
-
 GPU = "cloud.google.com/gke-accelerator"
 CLUSTER = Content(
     existing(),
@@ -211,9 +201,15 @@ def test_objects_by_name_are_not_registered_and_the_workloads_use_them(monkeypat
     for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "PriorityClass", "Namespace"):
         assert record.all(kind) == [], kind
     assert record.one("Deployment").inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    assert record.outputs["queues"] == [
-        {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "cohort": "", "quota": []}
-    ]
+    queue = {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "cohort": "", "quota": []}
+    assert record.outputs["queues"] == [queue]
+    # A cluster queue of the stack has quota for a flavor by name.
+    own = [{"name": "mine", "flavors": [{"flavor": "l4", "quota": "derive"}]}]
+    to_own = [{"name": "team", "namespace": "llm", "clusterQueue": "mine"}]
+    record = run(by_name(clusterQueues=own, localQueues=to_own), CLUSTER, monkeypatch)
+    (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
+    assert [entry["name"] for entry in group["flavors"]] == ["l4"]
+    assert record.all("ResourceFlavor") == []
 
 
 def test_a_namespace_by_name_gets_local_queues_and_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,13 +222,9 @@ def test_a_namespace_by_name_gets_local_queues_and_is_not_registered(monkeypatch
         run(config, replace(CLUSTER, namespaces={}), monkeypatch)
 
 
-def test_a_cluster_queue_has_quota_for_a_flavor_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [{"name": "mine", "flavors": [{"flavor": "l4", "quota": "derive"}]}]
-    queue = [{"name": "team", "namespace": "llm", "clusterQueue": "mine"}]
-    record = run(by_name(clusterQueues=own, localQueues=queue), CLUSTER, monkeypatch)
-    (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
-    assert [entry["name"] for entry in group["flavors"]] == ["l4"]
-    assert record.all("ResourceFlavor") == []
+def refused_by(cluster: Content, config: dict[str, Any]) -> list[str]:
+    """Why a stack would not work in a cluster."""
+    return [str(refusal) for refusal in refusals(needs.of_cluster(load_stack(config)), cluster)]
 
 
 @pytest.mark.parametrize("row", TABLE["clusters"], ids=lambda row: row["refusal"].partition(":")[0])
@@ -246,11 +238,6 @@ def test_the_cluster_is_refused_for_what_it_lacks(row: dict[str, Any]) -> None:
         changed["kueue"] = replace(existing(), cluster_queues=changed.pop("cluster_queues"))
     refused = refused_by(replace(CLUSTER, **changed), by_name())
     assert not refused if not row["refusal"] else any(row["refusal"] in each for each in refused), refused
-
-
-def refused_by(cluster: Content, config: dict[str, Any]) -> list[str]:
-    """Why a stack would not work in a cluster."""
-    return [str(refusal) for refusal in refusals(needs.of_cluster(load_stack(config)), cluster)]
 
 
 A100 = [{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}]

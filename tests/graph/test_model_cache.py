@@ -1,4 +1,4 @@
-"""Servers whose model comes from a bucket: the Job that fills it, the pods that read it, and who may do which."""
+"""Servers whose model, and LoRA adapters, come from a bucket: the Jobs that fill it and the pods that read it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 from kubernetes import client
 
 from gke_ai.catalog.engines.model_cache import FILL_IMAGE, release_of
+from gke_ai.catalog.engines.model_memory import adapters_bytes
+from gke_ai.catalog.engines.models import find_model
 from gke_ai.components.serving import model_download
 from gke_ai.components.serving.model_download import JobClient, wait_for
 from gke_ai.components.support.polling import Pauses
@@ -139,17 +141,95 @@ def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() 
     assert not [*model_memory.unchecked([server])], "the model's memory is checked as without a bucket"
 
 
+def test_release_is_read_from_the_tag() -> None:
+    releases = {"vllm/vllm-openai:v0.11.0@sha256:0": (0, 11, 0), "registry:5000/team/vllm:0.12.3-patched": (0, 12, 3)}
+    unknown = dict.fromkeys(("vllm/vllm-openai:latest", "vllm/vllm-openai"))
+    assert {image: release_of(image) for image in (*releases, *unknown)} == {**releases, **unknown}
+
+
+# -------------------------------------------------------------------------------------------------------- LoRA adapters
+ADAPTERS = [
+    {"name": "sql", "source": "my-team/gemma-2-sql", "revision": "v2", "rank": 8},
+    {"name": "support", "source": "my-team/gemma-2-support", "rank": 33},
+    {"name": "local", "source": f"gs://{BUCKET}/runs/local/"},
+]
+
+
+def adapted(preview: bool = False, **server: Any) -> Record:
+    """The example with adapters and other keys of the server."""
+    config = cache_example(loraAdapters=ADAPTERS)
+    config["gke-ai:serving"][0] |= server
+    return shared_record(config, preview)
+
+
+def flags(record: Record) -> list[str]:
+    """The arguments from the adapters on."""
+    words: list[str] = container_of(record)["args"]
+    return words[words.index("--lora-modules") :]
+
+
+def test_vllm_reads_adapters_from_the_folders_of_the_bucket() -> None:
+    record = adapted()
+    assert flags(record)[:8] == [
+        "--lora-modules",
+        "sql=/models/my-team/gemma-2-sql/v2",
+        "support=/models/my-team/gemma-2-support/main",
+        "local=/models/runs/local",
+        *("--enable-lora", "--max-lora-rank=64", "--max-loras=3", "--max-cpu-loras=3"),
+    ]
+    assert record.outputs["servers"][0]["adapters"] == ["sql", "support", "local"]
+    # Fewer adapters at once reserve less, and all stay in memory.
+    assert {"--max-loras=2", "--max-cpu-loras=3"} <= {*flags(adapted(maxLoras=2))}
+
+
+def test_vllm_downloads_adapters_itself_without_a_bucket_and_a_server_without_adapters_has_no_flag() -> None:
+    record = adapted(modelCache=None, loraAdapters=[{"name": "sql", "source": "my-team/gemma-2-sql"}])
+    assert flags(record)[:2] == ["--lora-modules", "sql=my-team/gemma-2-sql"]
+    assert record.all("Job") == []
+    without = adapted(loraAdapters=[])
+    assert not [word for word in container_of(without)["args"] if "lora" in word]
+    assert without.outputs["servers"][0]["adapters"] == []
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_server_waits_for_a_job_per_adapter_on_hugging_face(preview: bool) -> None:
+    record = adapted(preview)
+    jobs = record.all("Job")
+    downloaded = set()
+    for job in jobs:
+        variables = job.inputs["spec"]["template"]["spec"]["containers"][0]["env"]
+        values = {variable["name"]: variable.get("value") for variable in variables}
+        downloaded.add((values["MODEL"], values["MODEL_DIRECTORY"]))
+    adapters = ("my-team/gemma-2-sql/v2", "my-team/gemma-2-support/main")
+    assert {(adapter.rpartition("/")[0], f"/models/{adapter}") for adapter in adapters} < downloaded
+    assert len(downloaded) == len(jobs) == 3, "the model, and no Job for the adapter that is in the bucket"
+    assert {f"Job {job.object_name}" for job in jobs} <= record.waits_for(record.one("Deployment"))
+
+
 @pytest.mark.parametrize(
-    ("image", "release"),
+    ("name", "width", "query", "key", "feed_forward"),
     [
-        ("vllm/vllm-openai:v0.11.0@sha256:0", (0, 11, 0)),
-        ("registry:5000/team/vllm:0.12.3-patched", (0, 12, 3)),
-        ("vllm/vllm-openai:latest", None),
-        ("vllm/vllm-openai", None),
+        ("meta-llama/Llama-3.1-8B", 4096, 4096, 1024, 14336),
+        ("google/gemma-2-9b-it", 3584, 4096, 2048, 14336),
+        ("google/gemma-3-27b-it", 5376, 4096, 2048, 21504),
     ],
 )
-def test_release_is_read_from_the_tag(image: str, release: tuple[int, ...] | None) -> None:
-    assert release_of(image) == release
+def test_memory_of_adapters_is_what_vllm_reserves(
+    name: str, width: int, query: int, key: int, feed_forward: int
+) -> None:
+    model = find_model(name)
+    assert model is not None
+    embeddings = 2 * (128_256 + width) if "llama" in name else 0
+    for shards in (1, 4):
+        divided = (2 * query + 2 * key + 3 * feed_forward) / shards
+        reserved = (model.layers * (7 * width + divided) + embeddings) * 64 * 3 * 2
+        assert adapters_bytes(model, shards, slots=3, rank=64) == pytest.approx(reserved, rel=0.03)
+
+
+def test_memory_of_adapters_is_unknown_for_latent_attention() -> None:
+    model = find_model("deepseek-ai/DeepSeek-V3")
+    assert model is not None
+    assert adapters_bytes(model, 8, slots=1, rank=16) == 0
 
 
 # ------------------------------------------------------------------------------------------------------------- the wait
