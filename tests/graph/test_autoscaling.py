@@ -19,7 +19,7 @@ from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutosc
 from gke_ai.components.arguments import Refused
 from gke_ai.components.serving.metrics_adapter import explain
 from tests.support.mistakes import base, problems_of
-from tests.support.recorder import PROJECT, Record, configuration, run_program, shared_record
+from tests.support.recorder import PROJECT, Record, configuration, shared_record
 
 good = partial(base, "autoscaling")
 WORKLOAD_POOL = f"{PROJECT}.svc.id.goog"
@@ -30,8 +30,8 @@ ADAPTERS = {"stackdriver": "custom-metrics-stackdriver-adapter", "prometheus": "
 Build = Callable[..., Record]
 
 
-def program(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, preview: bool = False) -> Record:
-    return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+def program(values: dict[str, Any], preview: bool = False) -> Record:
+    return shared_record({f"gke-ai:{key}": value for key, value in values.items()}, preview)
 
 
 def rules_of(adapter: Record) -> dict[str, dict[str, Any]]:
@@ -237,35 +237,30 @@ def test_unknown_adapter_is_refused(build: Build) -> None:
 
 # --- the program ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(
-    adapter: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grants_wait_for_the_cluster_that_brings_the_identity_pool(adapter: str) -> None:
     values = good()
     values["autoscaling"][0]["adapter"] = adapter
-    built = program(values, monkeypatch, preview=True)
+    built = program(values, preview=True)
     members = built.all("IAMMember")
     (grant,) = (member for member in members if WORKLOAD_POOL in str(member.inputs.get("member", WORKLOAD_POOL)))
     assert "Cluster jetstream" in built.waits_for(grant)
 
 
-def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_adapter_serves_every_autoscaler_each_by_the_metrics_of_its_server() -> None:
     values = good("two")
     values["autoscaling"][1]["metrics"] = [{"metric": "tpuMemory", "target": "50Gi"}]
-    built = program(values, monkeypatch)
-    assert len(built.all("MetricsAdapter")) == 1
-    assert len(built.all("HorizontalPodAutoscaler")) == 2
+    built = program(values)
+    assert (len(built.all("MetricsAdapter")), len(built.all("HorizontalPodAutoscaler"))) == (1, 2)
     names = {monitoring.object_name for monitoring in built.all("PodMonitoring")}
     assert names == {"jetstream-podmonitoring", "tpu-metrics-exporter"}
-
-
-def test_servers_of_one_namespace_are_scaled_each_by_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Also if both servers are in one namespace.
     values = good("vllm")
     values["gpuPools"][0]["nodesPerZone"] = 4
     values["serving"].append({**values["serving"][0], "name": "second", "podMonitoring": True})
     (first,) = values["autoscaling"]
     first |= {"adapter": "prometheus", "maxReplicas": 1}
     values["autoscaling"].append({**first, "name": "second-hpa", "server": "second"})
-    built = program(values, monkeypatch)
+    built = program(values)
     metrics = [hpa.inputs["spec"]["metrics"][0]["external"]["metric"] for hpa in built.all("HorizontalPodAutoscaler")]
     jobs = sorted(metric["selector"]["matchLabels"]["job"] for metric in metrics)
     assert jobs == ["gemma-autoscaling", "second"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import runpy
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -294,19 +296,12 @@ def test_server_reports_why_it_waits(found: tuple[Any, Any, Any, Any], reason: s
     assert readiness.waits_for(*found) == reason
 
 
-class Looks:
-    """A cluster that returns one state after the other, and then keeps the last."""
-
-    def __init__(self, *states: Any) -> None:
-        self.states = list(states)
-        self.looked = 0
-
-    def look(self, _: model.Server) -> Any:
-        self.looked += 1
-        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        if isinstance(state, Exception):
-            raise state
-        return state
+def wait(*states: Any) -> mock.Mock:
+    """Waits in a cluster that returns one state after the other, and then keeps the last."""
+    cluster = mock.Mock()
+    cluster.look.side_effect = itertools.chain(states, itertools.repeat(states[-1]))
+    asyncio.run(readiness.wait_for(WANTED, cluster, mock.Mock()))
+    return cluster
 
 
 @pytest.fixture
@@ -324,40 +319,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return messages
 
 
-def wait(cluster: Looks) -> None:
-    asyncio.run(readiness.wait_for(WANTED, cluster, None))  # type: ignore[arg-type]
-
-
-def test_ready_server_is_read_only_once(clock: list[str]) -> None:
-    cluster = Looks((deployment(1), [replica_set(1)], [pod()], []))
-    wait(cluster)
-    assert cluster.looked == 1
+def test_ready_server_is_read_only_once_by_a_watch_that_survives_an_api_without_an_answer(clock: list[str]) -> None:
+    ready: Any = (deployment(1), [replica_set(1)], [pod()], [])
+    assert wait(ready).look.call_count == 1
     assert clock == []
+    wait(*[ConnectionError("connection refused\nmore")] * 6, ready)
+    assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
     preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[str] = []
+    threads = mock.Mock()
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
-    threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
     monkeypatch.setattr("gke_ai.components.support.cluster_client._THREADS", threads)
     cluster_client.load_client.cache_clear()
     for _ in range(2):
         cluster_client.load_client()
-    assert loaded == ([] if preview else ["kubernetes.client"])
-
-
-def test_watch_survives_an_api_that_does_not_answer(clock: list[str]) -> None:
-    refused = ConnectionError("connection refused\nmore")
-    wait(Looks(*[refused] * 6, (deployment(1), [replica_set(1)], [pod()], [])))
-    assert clock == ["llm/s waits for the cluster to answer: connection refused"]
+    assert [call.args[1] for call in threads.submit.call_args_list] == ([] if preview else ["kubernetes.client"])
 
 
 def test_server_that_is_never_ready_fails_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
-        wait(Looks((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")])))
+        wait((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")]))
     assert "readyTimeoutSeconds" in str(failure.value)
     assert "after 10 s" in str(failure.value)
     assert clock == ["llm/s waits for quota: full"], "said once, not at every look"

@@ -65,13 +65,10 @@ def test_unreachable_host_is_a_failure(host: str) -> None:
     assert control_plane.failure(host, None)
 
 
-@pytest.mark.parametrize(
-    ("authority", "reason"), [(None, "certificate"), ("!", ""), (b64encode(b"no certificate").decode(), "")]
-)
-def test_unknown_or_invalid_certificate_authority_is_a_failure(server: Any, authority: str | None, reason: str) -> None:
-    failure = control_plane.failure(server.host, authority)
-    assert failure
-    assert reason in failure
+def test_unknown_or_invalid_certificate_authority_is_a_failure(server: Any) -> None:
+    assert "certificate" in (control_plane.failure(server.host, None) or "")
+    for authority in ("!", b64encode(b"no certificate").decode()):
+        assert control_plane.failure(server.host, authority)
 
 
 @pytest.fixture

@@ -116,13 +116,10 @@ def test_the_daemon_counts_in_the_queue_and_the_agents_on_the_node() -> None:
     assert without.node_pools[0].room["cpu"] - with_networks.node_pools[0].room["cpu"] == parse_quantity("300m")
 
 
-def test_a_key_keeps_the_networks_without_a_run() -> None:
+def test_a_key_keeps_the_networks_without_a_run_and_multi_networking_keeps_the_cluster() -> None:
     values = stack_of(gpuDirect=True)
     values[f"{PREFIX}training"] = []
     assert load_stack(values).pools[0].fabric.technology is not None
-
-
-def test_a_change_of_multi_networking_keeps_the_cluster_and_its_objects() -> None:
     values = stack_of(gpuDirect=False)
     values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
     before = shared_record(values).one("Cluster").replacement_trigger

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -108,19 +109,18 @@ def test_job_runs_the_program_of_its_config_map_on_a_node_without_accelerators()
 def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_job() -> None:
     config = cache_example()
     (server,) = config["gke-ai:serving"]
+    cache = server["modelCache"]
     config["gke-ai:gpuPools"][0]["nodesPerZone"] = 3
     config["gke-ai:serving"] = [
         {**server, "name": "a", "tokenSecret": None},
-        {**server, "name": "b", "namespace": "other", "modelCache": {**server["modelCache"], "timeoutSeconds": 7200}},
-        {**server, "name": "c", "modelCache": {"bucket": server["modelCache"]["bucket"]}},
+        {**server, "name": "b", "namespace": "other", "modelCache": {**cache, "timeoutSeconds": 7200}},
+        {**server, "name": "c", "modelCache": {"bucket": cache["bucket"]}},
     ]
     first, second = load_stack(config).downloads
     assert (first.revision, first.timeout_seconds, second.revision) == (COMMIT, 7200, "main")
     assert first.token, "one of its servers has a token"
     assert first.name != second.name
-
-
-def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
+    # The name of the Job follows only from what it downloads.
     before = recorded().one("Job")
     assert recorded({"timeoutSeconds": 60}, maxModelLen=4096).one("Job").object_name == before.object_name
     assert recorded({"revision": "main"}).one("Job").object_name != before.object_name
@@ -217,19 +217,15 @@ def test_server_waits_for_a_job_per_adapter_on_hugging_face(preview: bool) -> No
 def test_memory_of_adapters_is_what_vllm_reserves(
     name: str, width: int, query: int, key: int, feed_forward: int
 ) -> None:
-    model = find_model(name)
+    model, latent = find_model(name), find_model("deepseek-ai/DeepSeek-V3")
     assert model is not None
+    assert latent is not None
     embeddings = 2 * (128_256 + width) if "llama" in name else 0
     for shards in (1, 4):
         divided = (2 * query + 2 * key + 3 * feed_forward) / shards
         reserved = (model.layers * (7 * width + divided) + embeddings) * 64 * 3 * 2
         assert adapters_bytes(model, shards, slots=3, rank=64) == pytest.approx(reserved, rel=0.03)
-
-
-def test_memory_of_adapters_is_unknown_for_latent_attention() -> None:
-    model = find_model("deepseek-ai/DeepSeek-V3")
-    assert model is not None
-    assert adapters_bytes(model, 8, slots=1, rank=16) == 0
+    assert adapters_bytes(latent, 8, slots=1, rank=16) == 0, "unknown for latent attention"
 
 
 # ------------------------------------------------------------------------------------------------------------- the wait
@@ -242,23 +238,9 @@ def pod(**state: Any) -> dict[str, Any]:
     return {"status": {"containerStatuses": [{"state": state}]}}
 
 
-class Cluster:
+def cluster_of(*answers: Any) -> mock.Mock:
     """A cluster that answers with these states in turn."""
-
-    title = "model-cache/gemma"
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.repeated = 0
-
-    def look(self) -> Any:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def repeat(self, job: Any) -> None:
-        self.repeated += 1
+    return mock.Mock(title="model-cache/gemma", **{"look.side_effect": answers})
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, cluster: Any, seconds: int = 60) -> list[str]:
@@ -280,7 +262,7 @@ def test_update_logs_the_progress_and_ends_with_the_job(monkeypatch: pytest.Monk
         (RUNNING, [pod(running={})], "40 % of 5.2 GB"),
         (DONE, [pod(terminated={})], "complete"),
     ]
-    assert watch(monkeypatch, Cluster(*answers)) == [
+    assert watch(monkeypatch, cluster_of(*answers)) == [
         "model-cache/gemma waits for its pod to be created",
         "model-cache/gemma waits for a node",
         "model-cache/gemma waits for its container to start: ContainerCreating",
@@ -308,38 +290,23 @@ GATED = (FAILED, [pod(terminated={})], "error: The model may be gated.")
 def test_update_stops_with_the_cause_and_the_remedy(
     answers: list[Any], seconds: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(*answers)
+    cluster = cluster_of(*answers)
     with pytest.raises(pulumi.RunError, match=message):
         watch(monkeypatch, cluster, seconds)
-    assert cluster.repeated == 0
+    assert cluster.repeat.call_count == 0
 
 
 def test_job_that_failed_in_an_earlier_update_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster((FAILED, [], "error: gated"), (RUNNING, [], ""), (DONE, [], ""))
+    cluster = cluster_of((FAILED, [], "error: gated"), (RUNNING, [], ""), (DONE, [], ""))
     watch(monkeypatch, cluster)
-    assert cluster.repeated == 1
-
-
-class FakeBatch:
-    """The API of Jobs, in which a deleted Job is gone only after a second."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def delete_namespaced_job(self, name: str, namespace: str, propagation_policy: str) -> None:
-        self.calls.append(("delete", namespace, name, propagation_policy))
-
-    def create_namespaced_job(self, namespace: str, body: Any) -> None:
-        if len(self.calls) == 1:
-            self.calls.append("refused")
-            raise client.ApiException(status=409)
-        self.calls.append((namespace, body))
+    assert cluster.repeat.call_count == 1
 
 
 def test_repeated_job_has_the_name_of_the_failed_one_and_the_spec_of_this_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    batch = FakeBatch()
+    # A deleted Job is gone only after a second.
+    batch = mock.Mock(**{"create_namespaced_job.side_effect": [client.ApiException(status=409), None]})
     connection = SimpleNamespace(call=lambda request: request(object()))
     monkeypatch.setattr(model_download, "connection", lambda _: connection)
     monkeypatch.setattr(client, "BatchV1Api", lambda _: batch)
@@ -348,14 +315,14 @@ def test_repeated_job_has_the_name_of_the_failed_one_and_the_spec_of_this_update
     old_spec = {"selector": {}, "template": {"spec": {"volumes": [{"configMap": {"name": "deleted"}}]}}}
     spec = {"template": {"spec": {"volumes": [{"configMap": {"name": "gemma-1"}}]}}}
     JobClient("", "model-cache", "gemma", spec).repeat({"metadata": {**kept, "uid": "1"}, "spec": old_spec, **FAILED})
-    assert batch.calls[:2] == [("delete", "model-cache", "gemma", "Background"), "refused"]
-    namespace, body = batch.calls[2]
-    assert namespace == "model-cache"
-    assert (body["metadata"], body["spec"]) == (kept, spec)
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
+    create = mock.call.create_namespaced_job("model-cache", body)
+    delete = mock.call.delete_namespaced_job("gemma", "model-cache", propagation_policy="Background")
+    assert batch.mock_calls == [delete, create, create]
 
 
 def test_cluster_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged = watch(monkeypatch, Cluster(ConnectionError("refused"), (DONE, [], "")))
+    logged = watch(monkeypatch, cluster_of(ConnectionError("refused"), (DONE, [], "")))
     assert logged == ["model-cache/gemma waits for the cluster to answer: refused"]
 
 
@@ -375,8 +342,8 @@ def test_status_shows_each_model_with_its_folder(status: dict[str, Any], state: 
 
 
 def test_preview_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("a preview has no cluster to look at")
+    async def never(*waiting: object) -> None:
+        assert not waiting, "a preview has no cluster to look at"
 
-    monkeypatch.setattr(JobClient, "look", never)
+    monkeypatch.setattr("tests.support.recorder.ready_at_once", never)
     assert run_program(cache_example(), True, monkeypatch).one("Job")

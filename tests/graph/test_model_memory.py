@@ -181,20 +181,18 @@ def test_numbers_of_a_shape_are_needed_and_positive(keys: Iterable[str], change:
 L4, H100, H200 = ({"accelerator": f"nvidia-{name}"} for name in ("l4", "h100-80gb", "h200-141gb"))
 
 
-def test_the_shape_of_a_model_precedes_the_catalog() -> None:
+def test_the_shape_of_a_model_precedes_the_catalog_which_has_its_original_length() -> None:
     values = vllm(**L4, modelShape={**SHAPE, "contextLength": 8192})
     assert problems_of(values) == []
     assert loaded(values).tokens == 8192
+    assert loaded(vllm(**L4, model="microsoft/Phi-4-mini-instruct")).tokens == 4096, "without longrope"
 
 
 def test_only_tgi_has_one_margin_and_is_known_to_lack_kernels() -> None:
-    for values, names in (
-        (one_server(**L4), ["weights", "activations"]),
-        (jetstream(), ["weights"]),
-        (on_tpus(maxModelLen=1024), ["weights"]),
-    ):
+    tgi, tpus = one_server(**L4), on_tpus(maxModelLen=1024)
+    for values, names in ((tgi, ["weights", "activations"]), (jetstream(), ["weights"]), (tpus, ["weights"])):
         assert [part.name for part in loaded(values).need(model_memory.Place("nvidia-l4", 0)).parts] == names
-    assert part(need_of(one_server(**L4)), "activations") == (MARGIN, MARGIN)
+    assert part(need_of(tgi), "activations") == (MARGIN, MARGIN)
     assert {name for name, engine in ENGINES.items() if engine.newest_kernels} == {"tgi"}
 
 
@@ -416,24 +414,19 @@ def test_model_whose_rest_hardly_fits_is_warned_of_at_the_gpus() -> None:
     assert "likely needs 70.6 GiB of 70.1 GiB of nvidia-h100-80gb. The server may not start" in found.reason
 
 
-def test_memory_for_graphs_follows_the_settings_of_the_server() -> None:
-    assert part(need_of(vllm(**H100, maxModelLen=4096)), "CUDA graphs")[0] > 0
-    eager, unprofiled = {"arguments": ["--enforce-eager"]}, {"env": {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}}
-    for change in (eager, unprofiled):
-        need = need_of(vllm(**H100, maxModelLen=4096, **change))
-        assert "CUDA graphs" not in {part.name for part in need.parts}
-    stated = vllm(**H100, maxModelLen=4096, arguments=["--compilation-config.cudagraph_mode=PIECEWISE"])
-    assert part(need_of(stated), "CUDA graphs")[0] == 0, "stated sizes are not bounded"
+def test_memory_beside_weights_follows_the_settings_of_the_server() -> None:
+    def need(**server: Any) -> Need:
+        return need_of(vllm(**H100, maxModelLen=4096, **server))
 
-
-def test_another_release_is_bounded_by_weights_and_cache_alone() -> None:
-    need = need_of(vllm(**H100, maxModelLen=4096, image="vllm/vllm-openai:v0.11.0"))
-    assert {part.name for part in need.parts if part.least} == {"weights"}
-
-
-def test_fewer_requests_and_tokens_need_less() -> None:
-    usual = need_of(vllm(**H100, maxModelLen=4096))
-    fewer = need_of(vllm(**H100, maxModelLen=4096, arguments=["--max-num-seqs=64", "--max-num-batched-tokens=2048"]))
+    usual = need()
+    assert part(usual, "CUDA graphs")[0] > 0
+    for change in ({"arguments": ["--enforce-eager"]}, {"env": {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}}):
+        assert "CUDA graphs" not in {part.name for part in need(**change).parts}
+    stated = need(arguments=["--compilation-config.cudagraph_mode=PIECEWISE"])
+    assert part(stated, "CUDA graphs")[0] == 0, "stated sizes are not bounded"
+    another = need(image="vllm/vllm-openai:v0.11.0")
+    assert {part.name for part in another.parts if part.least} == {"weights"}, "only weights and cache are bounded"
+    fewer = need(arguments=["--max-num-seqs=64", "--max-num-batched-tokens=2048"])
     # 64 of 1,024 requests, and 2,048 of 8,192 tokens
     assert 16 * part(fewer, "sampling")[0] == part(usual, "sampling")[0] == 1024 * 128_256 * 33 // 8
     assert 4 * part(fewer, "activations")[1] == pytest.approx(part(usual, "activations")[1], rel=0.01)
@@ -447,10 +440,6 @@ def test_server_without_images_needs_no_encoder(text: str) -> None:
     usual, without = need_of(vllm(**H100, **gemma)), need_of(vllm(**H100, **gemma, arguments=[text]))
     # 32 images of 4,096 patches, 1,152 values and 12 tensors of 16 bits: 3.4 GiB
     assert part(usual, "activations")[1] > 2 * part(without, "activations")[1]
-
-
-def test_vllm_serves_a_model_with_longrope_up_to_its_original_length() -> None:
-    assert loaded(vllm(**L4, model="microsoft/Phi-4-mini-instruct")).tokens == 4096
 
 
 # Data and pipeline parallelism

@@ -387,9 +387,7 @@ def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
     existing["autoscaling"][0]["deployment"]["namespace"] = "serve"
     expected = [MonitoredServer("serve", "maxengine-server", "jetstream")]
     assert needs.monitored_servers(load(existing, PROJECT)) == expected
-
-
-def test_two_servers_of_one_name_are_monitored_separately() -> None:
+    # Two servers of one name are monitored separately.
     (server,) = configuration("Pulumi.dev.yaml")["gke-ai:serving"]
     alone = {key: value for key, value in server.items() if key not in ("queue", "priorityClass")}
     serving = [server, {**alone, "namespace": "trial", "podMonitoring": True}]

@@ -36,12 +36,6 @@ def stack_of(name: str = "good", **changes: Any) -> dict[str, Any]:
     return {f"{PREFIX}{key}": value for key, value in values.items()}
 
 
-def for_a_tenant() -> dict[str, Any]:
-    """The run over two nodes in the namespace of a tenant."""
-    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
-    return {**stack_of("two_nodes"), f"{PREFIX}tenants": [tenant]}
-
-
 def pods_of(record: Record) -> dict[str, Any]:
     (job,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
     spec: dict[str, Any] = job["template"]["spec"]["template"]["spec"]
@@ -64,12 +58,15 @@ def test_a_workload_policy_places_the_pool_in_one_domain() -> None:
     assert shared_record(values).one("ResourcePolicy").inputs["name"] != policy.inputs["name"], "of another cluster"
 
 
-@pytest.mark.parametrize("gpus", [1, 4])
-def test_a_run_on_one_node_is_accepted(gpus: int) -> None:
+def test_a_run_on_one_node_needs_no_domain_and_a_key_keeps_network_and_domain_without_a_run() -> None:
     values = stack_of()
-    values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
-    placed = load_stack(values).placed[0]
-    assert (placed.accelerators, placed.fabric) == (gpus, DEFAULT_NETWORK)
+    for gpus in (1, 4):
+        values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
+        placed = load_stack(values).placed[0]
+        assert (placed.accelerators, placed.fabric) == (gpus, DEFAULT_NETWORK)
+    values = stack_of("two_nodes", rdma=True)
+    values[f"{PREFIX}training"] = []
+    assert load_stack(values).claims["llm"] == (DOMAIN, "rdma-4")
 
 
 def test_pods_of_a_fine_tuning_run_claim_the_same() -> None:
@@ -99,12 +96,6 @@ def test_the_driver_gives_channels_only_on_nodes_of_gb200_and_comes_before_the_d
     assert [*Stage].index(stage) > [*Stage].index(Stage.CHARTS), "the chart brings the kind of the domain"
 
 
-def test_a_key_keeps_network_and_domain_without_a_run() -> None:
-    values = stack_of("two_nodes", rdma=True)
-    values[f"{PREFIX}training"] = []
-    assert load_stack(values).claims["llm"] == (DOMAIN, "rdma-4")
-
-
 def test_kueue_counts_nics_and_channels_with_derived_quota() -> None:
     record = shared_record(stack_of("two_nodes"))
     (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
@@ -119,19 +110,17 @@ def test_kueue_counts_nics_and_channels_with_derived_quota() -> None:
     assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (4, 1)
 
 
-def test_a_tenant_has_a_quota_of_claims_and_may_claim_only_its_templates() -> None:
-    record = shared_record(for_a_tenant())
-    (quota,) = (item for item in record.all("ResourceQuota") if item.inputs["metadata"]["name"] == "tenant")
-    hard = quota.inputs["spec"]["hard"]
+def test_a_tenant_has_a_quota_of_claims_and_its_members_place_runs_on_the_published_domain() -> None:
+    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
+    values = {**stack_of("two_nodes"), f"{PREFIX}tenants": [tenant]}
+    record = shared_record(values)
+    (quota,) = (item.inputs for item in record.all("ResourceQuota") if item.object_name == "tenant")
+    hard = quota["spec"]["hard"]
     assert (hard[OF_CLASS], hard[CHANNELS_OF_CLASS], hard[CLAIMS]) == ("144", "36", "72")
     policy = str(record.one("ValidatingAdmissionPolicy").inputs)
     assert "claim only nvlink and rdma-4 by resourceClaimTemplateName" in policy
     assert "computedomains" not in str(record.one("Role").inputs)
-
-
-def test_a_member_places_a_run_on_the_published_domain() -> None:
-    values = for_a_tenant()
-    run = values[f"{PREFIX}training"][0]
+    (run,) = values[f"{PREFIX}training"]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
     assert placed
     assert (placed.fabric.claims, problems) == (("rdma-4", DOMAIN), [])
