@@ -50,8 +50,8 @@ PARTS: Mapping[str, Part] = {
         (
             *files("maintain/tests", "recording"),
             *cluster("flex_start", "multislice", "upgrade"),
-            *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
-            *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
+            *nightly("bandwidth", "mixed", "monitoring", "nvlink", "rdma"),
+            *nightly("new_attacks", "second_wall", "topology", "trainer_and_ray", "verify"),
             *nightly("vllm_autoscaling"),
         )
     ),
