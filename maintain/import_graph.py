@@ -1,7 +1,5 @@
 """The folders of the repository, and which of them each imports: `python -m maintain.import_graph` draws them."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set

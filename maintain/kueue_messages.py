@@ -5,8 +5,6 @@ again: known texts keep their words, new ones have none, and vanished ones are l
 maintain/tests/test_kueue_messages.py fails until each has words or a class.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`make test-nightly [PART=…]`: the tests that repeat, compare versions, kill or soak, in parts."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

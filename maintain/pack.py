@@ -6,8 +6,6 @@ It holds every program of `emulator/tools` for this platform, the Python package
 Python, and the licenses of what the programs contain. The same content gives the same archive.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import gzip

@@ -6,8 +6,6 @@ CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`). De
 stay unchanged. See docs/upgrading.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Prints the sizes of the product and its emulator. The emulator must stay smaller."""
 
-from __future__ import annotations
-
 import io
 import tokenize
 from pathlib import Path

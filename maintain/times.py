@@ -1,7 +1,5 @@
 """Starts the longest test files first, and prints where the time went: `python -m pytest -p maintain.times`."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict

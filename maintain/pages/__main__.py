@@ -1,7 +1,5 @@
 """Writes every generated page: `make docs`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """docs/command.md: every verb of `gke-ai`, from its help."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """`docs/components.md`: every component with its section, arguments and outputs."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections import Counter

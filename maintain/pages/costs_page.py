@@ -1,7 +1,5 @@
 """docs/costs.md: what each example occupies, idle and busy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

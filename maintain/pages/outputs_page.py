@@ -1,7 +1,5 @@
 """`docs/outputs.md`: every output of a stack, from the classes of `gke_ai_outputs.model`."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 from gke_ai_outputs.model import Contract, Item, keys_of, parts

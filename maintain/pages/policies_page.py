@@ -1,7 +1,5 @@
 """Generates docs/policies.md from the policies."""
 
-from __future__ import annotations
-
 from gke_ai.review.policy.base import Policy
 from gke_ai.review.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
 from gke_ai.review.policy.rules import BY_SUBJECT

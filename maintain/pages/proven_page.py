@@ -1,7 +1,5 @@
 """docs/proven.md: what is shown where and when, from the files of the tests and from dated records of runs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`docs/settings/`: a page for each section of a stack's configuration, from the classes of `gke_ai.settings.model`."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

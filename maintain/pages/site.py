@@ -4,8 +4,6 @@ Sphinx reads a copy of the pages that can be reached from the README. docs/READM
 that is no page gets one, so every link also works on the site, and offline.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

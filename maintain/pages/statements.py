@@ -1,7 +1,5 @@
 """Statements of pages that the code can confirm or refute: commands, paths, keys and names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`make test-vllm`: starts a real vLLM as the program registers it, asks it, and writes recorded.yaml."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Asks a server for what its clients rely on, and describes the answers. The recorder and the test ask the same."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

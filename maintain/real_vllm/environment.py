@@ -1,7 +1,5 @@
 """A Python environment with vLLM for the CPU, in the cache of the tools, never in that of the project."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

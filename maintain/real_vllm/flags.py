@@ -5,8 +5,6 @@ flag of which it cannot describe the values that vLLM accepts: the program then 
 `python -m maintain.real_vllm.lock RELEASE` before.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

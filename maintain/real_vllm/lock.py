@@ -3,8 +3,6 @@
 The package wants a build of PyTorch that is not on PyPI, so pip cannot resolve it. PyTorch's own has the same version.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Everything that the recorder and the test observe of a server, from its start to its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ accepts, and the verdict on each line. Both take what the parser refuses, and wh
 the values go to. The classes are asked for one field at a time, so nothing looks for a model or a GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

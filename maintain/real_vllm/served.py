@@ -3,8 +3,6 @@
 One has `--shutdown-timeout`, and one a grace period that is too short.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 CUDA's own are three more gigabytes. Every function of these returns an error, so PyTorch finds no device.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

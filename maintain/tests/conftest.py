@@ -1,7 +1,5 @@
 """The tests of the tools of maintainers have the fixtures and hooks of those of the program."""
 
-from __future__ import annotations
-
 from tests.support.fixtures import (
     build,
     emulator,

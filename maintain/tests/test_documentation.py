@@ -1,7 +1,5 @@
 """Generated pages are up to date, and the schema accepts exactly the configurations that the program accepts."""
 
-from __future__ import annotations
-
 import re
 from itertools import zip_longest
 from pathlib import Path

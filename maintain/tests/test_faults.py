@@ -1,7 +1,5 @@
 """The faults of `make faults` apply to today's code, and each is found only by an assertion about it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An archive of the tools holds what a stack needs, built here, with the licenses, and depends on its content alone."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

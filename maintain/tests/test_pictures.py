@@ -1,7 +1,5 @@
 """The pictures of the documentation are up to date."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The emulator's stub of vLLM does what a real vLLM was recorded to do, field by field, but for listed differences."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager

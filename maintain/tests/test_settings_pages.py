@@ -1,7 +1,5 @@
 """The pages of the settings have every key of every class, each with its type, default, meaning and example."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The site has every page, its links have targets, and it loads nothing from elsewhere: maintain/pages/site.py."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a release of vLLM says, read from wheels that are written by hand."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

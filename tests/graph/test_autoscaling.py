@@ -1,7 +1,5 @@
 """Autoscaling of a server: the HPA's arithmetic, metric names in each adapter, objects and their order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from fractions import Fraction

@@ -4,8 +4,6 @@ The program runs as a whole on both configurations. The emulated gcp plugin, whi
 provider, compares what they register.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

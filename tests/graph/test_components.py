@@ -1,7 +1,5 @@
 """Each component: the resources that it creates, the fields that it omits, and the arguments that it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """An update waits until the control plane answers before it calls the cluster. A preview does not."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Features that a stack needs of a cluster that exists: a preview and the doctor find the same ones missing."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import asdict
 from typing import Any

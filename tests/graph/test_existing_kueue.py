@@ -1,7 +1,5 @@
 """A Kueue of somebody else: none of it is registered, it is found anywhere, and refused for what it can not do."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The gateway: its objects, the order of changes in a canary and a rollback, its API key, and routes by model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

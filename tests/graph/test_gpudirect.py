@@ -1,7 +1,5 @@
 """GPUDirect-TCPX and TCPXO: what a run over several nodes of A3 High or A3 Mega makes of networks, nodes and pods."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples of machines are short, and neither Google nor a policy refuses them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support import repository

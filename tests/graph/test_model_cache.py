@@ -1,7 +1,5 @@
 """Servers whose model, and LoRA adapters, come from a bucket: the Jobs that fill it and the pods that read it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping

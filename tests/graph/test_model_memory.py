@@ -1,7 +1,5 @@
 """Whether a model fits its accelerators: figures computed by hand, refused models, and unchecked models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial

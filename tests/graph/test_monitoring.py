@@ -1,7 +1,5 @@
 """Dashboards and alerts: Google accepts them, and alerts fire in a real Prometheus."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The tools that are built before a first `make up` are those that the stack will run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A private Standard cluster on its own network: resources, their order, and what stays unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

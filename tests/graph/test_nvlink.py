@@ -1,7 +1,5 @@
 """NVLink domains of GB200: what a pool of A4X, and a run over several of its nodes, make of what is around them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

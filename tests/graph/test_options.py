@@ -1,7 +1,5 @@
 """The options of each component, and two of each: what its children get, and what they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

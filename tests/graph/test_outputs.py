@@ -1,7 +1,5 @@
 """The stack writes the contract, the contract stays compatible, and the reader reports what is missing."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Violations of each environment and example: prod has none, the others have known ones with a reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

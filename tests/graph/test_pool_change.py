@@ -1,7 +1,5 @@
 """Pools with createBeforeDelete: names, labels, draining, and refused settings."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Dependencies between resources, and that a bad configuration creates nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs that somebody else may write, from the components alone: what they register, and how they are refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What a stack publishes to a tenant, and that a run placed by it is the object that the program registers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

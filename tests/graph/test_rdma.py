@@ -1,7 +1,5 @@
 """RDMA between nodes: what a run over several nodes of A4 makes of its pool, its queue, its namespace and its pods."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The manifests of each configuration equal what the program registers, for every tool, and hold no secret."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page for reviewers, from recorded previews: its contents, the same on each run, and without secrets."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Cloud resources of the examples are those of their documents, whole: what the program adds has its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cost-optimized serving example registers the objects of its source document, except for these differences."""
 
-from __future__ import annotations
-
 import copy
 
 import yaml

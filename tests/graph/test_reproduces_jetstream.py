@@ -1,7 +1,5 @@
 """Both JetStream examples register the objects of their source document, except for these differences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Both mixed examples register the objects of their source document, except for these differences."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """The TPU examples register the objects of their source documents, except for these differences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reservation with an end in the whole program: labels of GPU and TPU nodes, and the warning of a preview."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -1,7 +1,5 @@
 """The REST bodies of the program's cloud resources, against Google's reference and discovery documents."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

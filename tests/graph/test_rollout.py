@@ -1,7 +1,5 @@
 """An update of Kueue ends when the manager runs with its new configuration."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace

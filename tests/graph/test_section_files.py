@@ -1,7 +1,5 @@
 """The program reads the sections that are in files of their own, and registers the same as without them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The resources of every engine's servers, of compute classes and of the default namespace."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """A simulation uses the queues that the program registers, and refuses a trace or a configuration that it can't use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

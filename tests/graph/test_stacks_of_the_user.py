@@ -3,8 +3,6 @@
 Other tests use the tests' own copies of the environments, in `tests/data/environments`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The resources of a tenant, their order, and the limits that they set."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The token from Secret Manager: how GKE syncs it, who may read it, and that the program never sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placement by topology: the objects of pools, flavors and runs, and which flavors have a topology by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

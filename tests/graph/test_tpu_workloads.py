@@ -1,7 +1,5 @@
 """Batch Jobs and Multislice runs: where their pods run, how slices form one run, and queued provisioning."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

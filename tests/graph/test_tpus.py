@@ -1,7 +1,5 @@
 """TPU slices: the catalog, the pools of slices, and the requests to Google."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import product

@@ -1,7 +1,5 @@
 """Kubeflow Trainer and KubeRay: what is registered for them, and what a cluster of somebody else must have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Training runs of any image: what their JobSet says, and that a run happens once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import runpy

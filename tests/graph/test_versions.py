@@ -1,7 +1,5 @@
 """Pinned versions of Kueue and JobSet, and the upgrade of JobSet's CRD."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes that people make in a configuration: each is found, alone, at its path, with its cause and a remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Machines in modes that Google does not offer, or that need more than this program creates: each is reported alone."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 from functools import partial

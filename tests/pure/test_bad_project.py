@@ -1,7 +1,5 @@
 """Mistakes in `gcp:project`, `gcp:region`, the token, the API key and routes: each at its path, without the secret."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

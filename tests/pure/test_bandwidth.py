@@ -1,7 +1,5 @@
 """`gke-ai verify --bandwidth`: the run that measures, its end in every case, and what its figures mean."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A rehearsal of a stack beside the Kueue of somebody else: what its scratch cluster gets before the base."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

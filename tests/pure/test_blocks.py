@@ -1,7 +1,5 @@
 """Where the pods of runs are, by block, and workloads that Kueue can't count after a restart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mistakes of a calibration file have a path, and plans use its figures."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """`gke-ai capacity` on a server of this machine. Its answers are written after Google's reference; both
 they and the requests are compared with Google's API description."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,7 +1,5 @@
 """The end of a reservation, in all that knows it: configuration, report, status, queue and forecasts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf

@@ -1,7 +1,5 @@
 """The catalog: figures that must agree with each other, and with those known from Google's documents."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction

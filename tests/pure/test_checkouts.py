@@ -1,7 +1,5 @@
 """A stranger's checkout: its commits are read, and no program runs that its configuration names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

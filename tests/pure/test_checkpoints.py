@@ -1,7 +1,5 @@
 """examples/training/checkpoints.py keeps the contract of docs/checkpoints.md, through failures and kills."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Claims of devices in the status: allocated NICs of a pool, and what a pending pod waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The command `gke-ai`: its help, its options, and what it does outside the emulator."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

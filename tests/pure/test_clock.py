@@ -1,7 +1,5 @@
 """A clock that is off is named with its difference, by every command that reads a cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

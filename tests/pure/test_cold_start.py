@@ -1,7 +1,5 @@
 """The estimate of how long a new replica takes to read its model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A forecast is put beside what happened, from one later state of the cluster."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pods that the API server refuses: what a pod must find, what controllers say of it, and what quotas never allow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`make doctor` on recorded answers in the form of Google's reference: a complete project, and missing requirements."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

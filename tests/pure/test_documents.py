@@ -1,7 +1,5 @@
 """YAML of strangers: bounded, whoever reads it, and read as kubectl and Pulumi read it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

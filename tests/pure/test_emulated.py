@@ -1,7 +1,5 @@
 """The commands on one stack of the emulator: copies of configurations, and calls of the emulator's commands."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A value that Pulumi encrypted is refused wherever the program would write it in plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """`gke-ai logs --follow` without a cluster: pods that restart, come later and lose the connection."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler

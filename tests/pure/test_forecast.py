@@ -1,7 +1,5 @@
 """Forecasts are read from timelines: evictions, starts, waits, servers, nodes and interruptions, with stable names."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The section for a cluster that has Kueue: it can be loaded, the cluster has all of it, and the rest has a reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TrainJobs, RayJobs and RayClusters: their pods, their state as runs, and what submit says of their manifests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

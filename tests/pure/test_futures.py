@@ -1,7 +1,5 @@
 """Replays from the state of a snapshot follow the queue, with durations and arrivals of its runs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What the status shows of gateways: addresses, shares of servers, and what does not work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.ops.status.gateways import gateway_rows

@@ -1,7 +1,5 @@
 """The catalog beside the tables of GKE's autoscaler, row by row. Each deviation has its reason here."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

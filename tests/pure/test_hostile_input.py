@@ -4,8 +4,6 @@
 number, which is the seed of its mutations.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

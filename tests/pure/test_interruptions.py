@@ -1,7 +1,5 @@
 """Interruptions in a timeline: in what order they begin, how often, for how long, and despite what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What Kubernetes says, read by its own rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

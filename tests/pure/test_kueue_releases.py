@@ -1,7 +1,5 @@
 """Which release of Kueue a rehearsal runs, and what it says about a cluster with another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kueue's own test tables are read whole, and a difference from them is found."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

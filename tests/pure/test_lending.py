@@ -1,7 +1,5 @@
 """Cohorts: how much quota a queue can use, the limits of the ClusterQueue, and mistakes in borrowing and lending."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

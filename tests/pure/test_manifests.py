@@ -1,7 +1,5 @@
 """A change of manifests: what is read, what is refused, what is compared, and how it is applied."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the program computes for 43 starts of vLLM, beside what was measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.measured_memory import PARTS, Row, rows, table

@@ -1,7 +1,5 @@
 """Before `down` or an update deletes pools with an accelerator network profile, they get zero nodes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

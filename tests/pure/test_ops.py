@@ -1,7 +1,5 @@
 """Status, recover and down on recorded objects."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A repository of one's own: `init` writes it or refuses, and `upgrade` says what a version changes in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Kueue owns the status of a restored Workload as it owns one that it wrote itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.forecast.rehearse.restore import managed_fields

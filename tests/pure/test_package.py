@@ -1,7 +1,5 @@
 """The components as a Pulumi package: its schema for other languages, and its refusals."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from typing import Any

@@ -1,7 +1,5 @@
 """examples/training/peers.py: when a process of a run dies, the others end soon, also in a call that never returns."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

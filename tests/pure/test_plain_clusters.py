@@ -1,7 +1,5 @@
 """Clusters that no program of this repository deployed: their node pools, their Kueue, and where its manager runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each policy on valid stacks and on violations; then waivers, levels and hidden values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

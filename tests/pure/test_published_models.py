@@ -1,7 +1,5 @@
 """The sizes of models that the program computes, beside logs of vLLM, sizes of files and the functions of vLLM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Random changes are valid and repeatable, and a comparison finds every planted wrong prediction."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The recorded configurations and states of earlier versions."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

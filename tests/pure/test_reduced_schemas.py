@@ -1,7 +1,5 @@
 """Manifests of others are not refused for fields that the emulator's part of Google's schema lacks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 What is allowed there has no problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The doctor's question to a registry of images: a digest by tag, with a token for everybody, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler

@@ -1,7 +1,5 @@
 """The headline of a rehearsal names every kind of event of the tables, and is the same wherever it stands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The parts of a rehearsal that need no cluster: configurations, delays, the engine's output, the copy of a base."""
 
-from __future__ import annotations
-
 import datetime
 import signal
 import subprocess

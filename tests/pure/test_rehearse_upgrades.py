@@ -1,7 +1,5 @@
 """The parts of a rehearsed upgrade that need no cluster: what is upgraded, and for how long nothing is admitted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

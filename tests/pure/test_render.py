@@ -1,7 +1,5 @@
 """The folder of `gke-ai render`: its own files alone change. Its documents: each tool reads what is registered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A replay keeps its own clock: who starts when, what an eviction costs, and what the day of a queue shows."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests and generated pages cover the files of the repository and ignore files that a user adds."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Policies, the report and `make status` derive the same facts from the same registered resource."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan that brings a scratch cluster to a snapshot, and the comparison afterwards. Pure."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The commands on runs, on recorded objects: what would lose a run, repeat it or mislead a person."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

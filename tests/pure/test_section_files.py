@@ -1,7 +1,5 @@
 """Sections of a configuration in files of their own: what is read, what is refused, and who reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

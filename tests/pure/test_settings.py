@@ -1,7 +1,5 @@
 """Selectors, labels, quotas and names of valid settings; and reading never fails with an exception of Python."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator

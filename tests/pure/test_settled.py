@@ -1,7 +1,5 @@
 """A cluster has settled once no controller owes anything, whatever a status says."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Flavors with topology in a simulation: Kueue gets nodes with blocks, and runs with what they ask of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

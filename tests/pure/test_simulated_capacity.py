@@ -1,7 +1,5 @@
 """The seeded model of capacity has the rates of its figures, and each figure has its source."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Nodes of a simulated day: which runs get which, when they start, what Google takes back, and what all of it costs."""
 
-from __future__ import annotations
-
 import datetime
 import random
 from collections.abc import Iterable

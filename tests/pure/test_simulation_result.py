@@ -1,7 +1,5 @@
 """The result of a simulation: its statistics, figures, reasons, words, tables, picture and file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`make smoke` against stubs on this machine that speak the API server's proxy and the engines' APIs."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

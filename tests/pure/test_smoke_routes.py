@@ -1,7 +1,5 @@
 """`make smoke` of servers that require an API key: through their gateway, with the key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler

@@ -1,7 +1,5 @@
 """A snapshot has the listed fields of every kind, and nothing else of a cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

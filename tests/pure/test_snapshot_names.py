@@ -1,7 +1,5 @@
 """Hashed names: no name and no uid of another team stays, and every reference still matches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

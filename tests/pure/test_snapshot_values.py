@@ -1,7 +1,5 @@
 """Each listed field of a snapshot refuses what no cluster has there, with its path: cases are made from fields.yaml."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping

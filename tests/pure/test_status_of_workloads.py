@@ -1,7 +1,5 @@
 """The status of many workloads is a row per queue, and one that waits for an admission check says for what."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

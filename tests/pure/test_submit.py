@@ -1,7 +1,5 @@
 """`gke-ai submit` without a cluster: options, manifests, and a connection that breaks on the way."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The whole command `gke-ai submit` against a stub of a cluster: what it refuses, and connections that break."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every field, name and option that a member of a tenant may write has a verdict in `tenant_matrix.yaml`."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

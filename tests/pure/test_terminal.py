@@ -1,7 +1,5 @@
 """No text of a pod, an event, a label or a file controls the terminal: what others wrote is cleaned."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A result says which timers of Kubernetes and Kueue its times leave out, and for how long they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_VERSION

@@ -1,7 +1,5 @@
 """A trace is read as typed rows, and every mistake names its line and column; public formats become the same rows."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import UTC, datetime

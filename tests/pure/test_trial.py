@@ -1,7 +1,5 @@
 """A trial: what a budget allows, what the file says and never says, and what a killed trial leaves in its record."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A pod does not choose what runs on this machine: every way to another command, code or file is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -1,7 +1,5 @@
 """Accelerators that tenants have on nodes, beside those that Kueue counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

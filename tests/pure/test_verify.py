@@ -1,7 +1,5 @@
 """`verify` on recorded answers of a cluster: one that fits the stack, and each kind of difference."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import json

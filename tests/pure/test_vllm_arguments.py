@@ -1,7 +1,5 @@
 """Arguments of vLLM are judged as its own parser was recorded to judge them, and read as it reads them."""
 
-from __future__ import annotations
-
 from time import process_time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who waits at the end: for what, since before the change or because of it, and who can never start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 tests/nightly/test_when.py asks Kueue.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction

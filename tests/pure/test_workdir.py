@@ -1,7 +1,5 @@
 """`--workdir` without a cluster: what is packed, left out and refused, and that pods unpack the same."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The hand-worked cases are complete, and fates are read from Workloads as Kueue writes them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

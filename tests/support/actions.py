@@ -1,7 +1,5 @@
 """Runs the shell commands of a composite action as a runner of GitHub does, in a checkout of another repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

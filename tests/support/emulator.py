@@ -1,7 +1,5 @@
 """A stack of this program on a test's own emulator: its commands, and what remains after a destroy."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

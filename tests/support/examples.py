@@ -1,7 +1,5 @@
 """Examples and environments with other keys than they have, and the pools of a cluster that is not of a stack."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

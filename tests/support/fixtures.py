@@ -1,7 +1,5 @@
 """What all tests of the program and of the tools of maintainers have: fixtures, marks by folder, one event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

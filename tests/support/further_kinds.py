@@ -1,7 +1,5 @@
 """Manifests of a TrainJob, a RayJob and a RayCluster, as a member of a tenant writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.catalog.kueue.operators import KUBERAY, TORCH_RUNTIME, TRAINER

@@ -4,8 +4,6 @@
 shapes. Rows of other GPU types are an H100 capped to their memory. `fits` and `longest` are vLLM's own check.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

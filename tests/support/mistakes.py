@@ -5,8 +5,6 @@ that must follow, `together` are several with all problems that must follow, and
 nothing is wrong. `token: false` means that no token is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache, partial

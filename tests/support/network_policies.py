@@ -3,8 +3,6 @@
 Semantics: https://kubernetes.io/docs/concepts/services-networking/network-policies/
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Plans the changes of an update in the cloud, with the emulated gcp plugin, for a program with other inputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs a Prometheus for a test, which writes samples of any time into it and queries them."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs of a tenant on nodes with RDMA, and what the cluster says of their devices."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

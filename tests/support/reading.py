@@ -1,7 +1,5 @@
 """Lists objects of a cluster as `kubectl get -o json` does, without a process for each question."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

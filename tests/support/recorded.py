@@ -5,8 +5,6 @@ Pulumi's engine and providers compare a program with, and nothing about the mach
 placeholders.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -6,8 +6,6 @@ The cloud is empty, except for the cluster of a configuration with `mode: existi
 the recorded state, not with the cloud. The configuration is ready for the upgrade, unless `--unprepared`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 Tests check the record. An assertion in `apply` would be skipped for an unknown value.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

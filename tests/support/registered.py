@@ -1,7 +1,5 @@
 """What a program registered, as its readers see it: reports, policies, tools of a repository, Google, members."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

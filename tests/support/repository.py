@@ -3,8 +3,6 @@
 It excludes what a user adds: their own stacks, and files that are not committed.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences between the source documents and what the program registers, each with its reason."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Generates a stack of any size: teams with pools, a queue and workloads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 TEAMS = 50

@@ -4,8 +4,6 @@ A schema is a mapping from field to schema for an object, `{"*": schema}` for a 
 name of a type.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Synthetic snapshots: many Workloads of many teams, in the state in which Kueue and Kubernetes leave them."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterator, Mapping

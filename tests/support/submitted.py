@@ -1,7 +1,5 @@
 """A cluster for what a member submits: what its stack publishes, and a stub of its API server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

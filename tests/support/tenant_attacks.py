@@ -1,7 +1,5 @@
 """Requests of a member that the table `tests/support/tenant_matrix.yaml` calls an attack, against a real API server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy

@@ -4,8 +4,6 @@ A field is named by its struct, such as `core.PodSpec.nodeName`: it stands where
 `tenant_matrix.yaml`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

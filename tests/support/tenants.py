@@ -1,7 +1,5 @@
 """Members of a tenant: their clients of the API server, the objects that they write, and how these are refused."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 from collections.abc import Callable

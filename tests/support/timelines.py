@@ -1,7 +1,5 @@
 """Builds timelines of clusters for tests, object by object, in the words of Kueue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.forecast.outcome.timeline import Observation, Timeline

@@ -1,7 +1,5 @@
 """Runs what unpacks the code of a run in its pods, on folders of this machine in place of the volumes."""
 
-from __future__ import annotations
-
 import subprocess
 from base64 import b64decode
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What runs in the cluster of a test: nodes, Jobs, pods and autoscalers, and what the commands say of them."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections import Counter

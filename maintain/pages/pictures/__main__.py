@@ -1,7 +1,5 @@
 """Writes the pictures of a recorded run, rehearsal and simulation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Draws the loss of a run that was preempted and resumed: over time, and by step beside an undisturbed run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any

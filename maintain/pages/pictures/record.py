@@ -8,8 +8,6 @@ The script scales the server to two replicas, to three, and back to one. It reco
 the pods, and the reserved quota of the cluster queue.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Draws a recorded run as a timeline: one lane per workload, and below them the GPUs in use and the quota."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any

@@ -3,8 +3,6 @@
 A change of manifests is rehearsed on a snapshot of a cluster that runs its base, one of the program on its example.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """A small cluster with the real Kueue, to which queues and workloads are applied without the Pulumi engine."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import time

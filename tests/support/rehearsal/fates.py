@@ -1,7 +1,5 @@
 """Reads from Kueue's Workloads what became of each, independently of the code of a rehearsal."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compares two outcomes of the same change, each read from a whole watch: a forecast, and what happened. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

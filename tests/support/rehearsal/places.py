@@ -3,8 +3,6 @@
 Many scenarios share each cluster. They share no queue, cohort, flavor, pool or namespace, so none affects another.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

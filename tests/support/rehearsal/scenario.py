@@ -1,7 +1,5 @@
 """A scenario of queues and workloads as plain data, and the objects that the program and its tenants create for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Random scenarios, each with a random valid change: pure, and the same for the same seed."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Seeded scenarios as one configuration of the program: their queues, pools and servers. Tenants submit the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

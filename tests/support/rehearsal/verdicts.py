@@ -1,7 +1,5 @@
 """Compares a forecast with what happened: fates of workloads, and nodes. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The cases of worked_cases.yaml: scenarios, changes, and their outcomes worked out by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

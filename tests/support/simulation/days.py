@@ -1,8 +1,6 @@
 """Days of two queues that lend each other quota, with durations and arrivals of several distributions, and what a
 snapshot at any time would show of them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

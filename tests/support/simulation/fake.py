@@ -1,7 +1,5 @@
 """A simple decider in place of Kueue, which shows the replay by itself: first come, first served, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any

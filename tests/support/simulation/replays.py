@@ -1,7 +1,5 @@
 """Traces replayed against the real Kueue: its Workloads alone, or real Jobs on the whole emulator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from emulator.cloud.api import MERGE_PATCH

@@ -1,7 +1,5 @@
 """Queues whose waiting times are known, and the configurations that have them."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

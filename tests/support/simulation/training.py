@@ -1,7 +1,5 @@
 """A cluster queue of 8 GPUs with its runs, from which replays of a run that waits begin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any

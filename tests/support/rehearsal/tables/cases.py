@@ -1,7 +1,5 @@
 """Cases of Kueue's test tables: the objects of a cluster with the state of a case, and what Kueue should decide."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections import Counter

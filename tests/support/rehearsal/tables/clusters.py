@@ -4,8 +4,6 @@ Each case begins with inactive queues and all its workloads. Then its gate opens
 Jobs, so an evicted one keeps its quota: what Kueue decides in one cycle stays visible.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

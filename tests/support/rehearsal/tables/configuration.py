@@ -1,7 +1,5 @@
 """What cases of Kueue's tables set in the configuration of its manager."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

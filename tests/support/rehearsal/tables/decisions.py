@@ -1,7 +1,5 @@
 """Decisions of Kueue's scheduler: admissions with their flavors, and preemptions with preemptor and reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

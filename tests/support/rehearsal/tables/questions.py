@@ -1,7 +1,5 @@
 """Cases of Kueue's tables as questions about one run: the cluster without it, the run, and what Kueue decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -4,8 +4,6 @@ The Go client downloads the module, as for a build of Kueue. A temporary copy ge
 a test would loop over it, so the objects are exactly those that Kueue's tests build.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

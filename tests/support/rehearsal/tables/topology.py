@@ -1,7 +1,5 @@
 """Topology in Kueue's tables: names of nodes in a shared cluster, and cases of placement as cases of scheduling."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
