@@ -468,13 +468,17 @@ def test_a_change_is_reported_at_the_path_of_its_property(cloud: Engine) -> None
     assert sorted(answer.detailedDiff) == ['nodeConfig.labels["a/b"]', "nodeCount", "nodeLocations[1]"]
 
 
-def test_the_preview_of_an_update_knows_unchanged_outputs(standard: Engine) -> None:
+def test_the_preview_of_an_update_knows_unchanged_outputs_also_of_an_imported_state(cloud: Engine) -> None:
     changed = but(STANDARD, resourceLabels={"team": "ops"})
-    outputs = standard.update(CLUSTER, CLUSTER_ID, STANDARD, changed, preview=True)
-    assert outputs["endpoint"] == "127.0.0.1:34567"
-    assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
+    state = STANDARD | {"endpoint": "192.0.2.1", "nodeLocations": ["us-central1-f"]}
+    outputs = cloud.update(CLUSTER, CLUSTER_ID, STANDARD, changed, preview=True, state=state)
+    assert (outputs["endpoint"], outputs["nodeLocations"]) == ("192.0.2.1", ["us-central1-f"])
     assert outputs["resourceLabels"] == {"team": "ops"}
-    assert standard.read(CLUSTER, CLUSTER_ID, STANDARD)[2] == STANDARD, "a preview changes nothing"
+    cloud.create(CLUSTER, STANDARD)
+    outputs = cloud.update(CLUSTER, CLUSTER_ID, STANDARD, changed, preview=True)
+    assert (outputs["endpoint"], outputs["resourceLabels"]) == ("127.0.0.1:34567", {"team": "ops"})
+    assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
+    assert cloud.read(CLUSTER, CLUSTER_ID, STANDARD)[2] == STANDARD, "a preview changes nothing"
 
 
 def test_a_changed_node_count_resizes_the_pool(standard: Engine) -> None:

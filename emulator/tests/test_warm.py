@@ -83,11 +83,12 @@ def test_a_forked_program_sees_what_it_would_see_in_an_interpreter_of_its_own(fo
     (program.parent / "__main__.py").write_text(FACTS)
     calls = [(str(program), "--flag", "a b"), ("-u", str(program)), (str(program.parent), "x"), ("-P", "-m", "facts")]
     for arguments in calls:
-        forked, own = (
-            run(where, *arguments, stdin="text", COLOR="blue", PYTHONPATH=str(program.parent)) for where in (folder, "")
+        forked, own, alone = (
+            run(where, *arguments, stdin="text", COLOR="blue", PYTHONPATH=str(program.parent))
+            for where in (folder, "", "/dev/null/warm")  # at the last one, no warm process can start
         )
         assert own[0] == 0, own[2]
-        assert forked == own
+        assert forked == alone == own
 
 
 @pytest.mark.parametrize(
