@@ -106,7 +106,8 @@ class Engine:
         self.process.terminate()
         self.process.wait()
 
-    def call(self, method: str, request: Any) -> Any:
+    def call(self, method: str, request: Any, token: str = "", name: str = "", inputs: Properties | None = None) -> Any:
+        """Calls a method; raises Unready with the resource if it exists but isn't ready."""
         try:
             return getattr(self.stub, method)(request)
         except grpc.RpcError as error:
@@ -116,7 +117,9 @@ class Engine:
                     status = status_pb2.Status.FromString(entry.value)
                     failed = provider_pb2.ErrorResourceInitFailed()
                     if status.details and status.details[0].Unpack(failed):
-                        raise _Unready(failed) from None
+                        known = decode(failed.inputs) if failed.inputs.fields else inputs or {}
+                        created = Created(token, name, failed.id, known, decode(failed.properties))
+                        raise Unready(created, list(failed.reasons)) from None
             raise Rejected(str(answer.details())) from None
 
     def configure(self, arguments: Mapping[str, Any]) -> None:
@@ -156,10 +159,7 @@ class Engine:
         request = provider_pb2.CreateRequest(
             urn=_urn(token, name), properties=encode(checked), preview=preview, timeout=timeout
         )
-        try:
-            answer = self.call("Create", request)
-        except _Unready as unready:
-            raise unready.with_inputs(token, name, checked) from None
+        answer = self.call("Create", request, token, name, checked)
         return Created(token, name, answer.id, checked, decode(answer.properties))
 
     def diff(self, created: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
@@ -199,10 +199,7 @@ class Engine:
             ignoreChanges=ignore,
             timeout=timeout,
         )
-        try:
-            answer = self.call("Update", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, checked) from None
+        answer = self.call("Update", request, created.token, created.name, checked)
         return Created(created.token, created.name, created.id, checked, decode(answer.properties))
 
     def refresh(self, created: Created) -> Created | None:
@@ -213,13 +210,16 @@ class Engine:
             properties=encode(created.state),
             inputs=encode(created.inputs),
         )
-        try:
-            answer = self.call("Read", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, created.inputs) from None
+        answer = self.call("Read", request, created.token, created.name, created.inputs)
         if not answer.id:
             return None
         return Created(created.token, created.name, answer.id, decode(answer.inputs), decode(answer.properties))
+
+    def refreshed(self, created: Created) -> Created:
+        """The resource as it is now."""
+        current = self.refresh(created)
+        assert current is not None
+        return current
 
     def read(self, token: str, name: str, object_id: str) -> Created | None:
         """An import: nothing is known but the id."""
@@ -233,24 +233,10 @@ class Engine:
             old_inputs=encode(created.inputs),
             timeout=timeout,
         )
-        try:
-            self.call("Delete", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, created.inputs) from None
+        self.call("Delete", request, created.token, created.name, created.inputs)
 
     def cancel(self) -> None:
         self.call("Cancel", empty_pb2.Empty())
-
-
-class _Unready(Exception):
-    def __init__(self, failed: provider_pb2.ErrorResourceInitFailed) -> None:
-        super().__init__()
-        self._failed = failed
-
-    def with_inputs(self, token: str, name: str, inputs: Properties) -> Unready:
-        known = decode(self._failed.inputs) if self._failed.inputs.fields else inputs
-        created = Created(token, name, self._failed.id, known, decode(self._failed.properties))
-        return Unready(created, list(self._failed.reasons))
 
 
 def _urn(token: str, name: str) -> str:

@@ -435,7 +435,8 @@ def without_go(tmp_path: Path, *command: str, place: str) -> subprocess.Complete
     cache = tmp_path / "empty cache"
     cache.mkdir(exist_ok=True)
     (cache / "venv").symlink_to(CACHE / "venv")
-    variables = {"GKE_AI_ARCHIVE": place, "GKE_AI_CACHE": str(cache), "GKE_AI_INTERPRETER": sys.executable}
+    variables: dict[str, Any] = {"GKE_AI_ARCHIVE": place, "GKE_AI_CACHE": str(cache)}
+    variables |= {"GKE_AI_INTERPRETER": sys.executable}
     return run("--tools", "stack", *command, state=tmp_path / "state", **variables, PATH="/usr/bin:/bin")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +86,18 @@ async def _through_proxy(path: Path, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("request_line", "answered"),
+    ("request_line", "pattern"),
     [
-        (b"CONNECT pod:1 HTTP/1.1\r\nHost: pod:1", b"HTTP/1.1 200 OK\r\n\r\necho:hello"),
-        (b"CONNECT pod:2 HTTP/1.1", b"HTTP/1.1 502 "),
-        (b"CONNECT pod:3 HTTP/1.1", b"HTTP/1.1 502 "),
-        (b"GET http://pod:1/ HTTP/1.1", b"HTTP/1.1 405 "),
+        (b"CONNECT pod:1 HTTP/1.1\r\nHost: pod:1", rb"HTTP/1\.1 200 OK\r\n\r\necho:hello"),
+        (b"CONNECT pod:2 HTTP/1.1", rb"HTTP/1\.1 502 .*"),
+        (b"CONNECT pod:3 HTTP/1.1", rb"HTTP/1\.1 502 .*"),
+        (b"GET http://pod:1/ HTTP/1.1", rb"HTTP/1\.1 405 .*"),
     ],
     ids=["bytes go both ways", "a process refuses connections", "no process", "another method"],
 )
-def test_the_proxy_connects_to_the_process_of_a_target(tmp_path: Path, request_line: bytes, answered: bytes) -> None:
+def test_the_proxy_connects_to_the_process_of_a_target(tmp_path: Path, request_line: bytes, pattern: bytes) -> None:
     answer = asyncio.run(_through_proxy(tmp_path / "s", request_line + b"\r\n\r\nhello"))
-    assert answer.startswith(answered)
-    assert answer == answered or b"200" not in answer
+    assert re.fullmatch(pattern, answer, re.DOTALL)
 
 
 def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:

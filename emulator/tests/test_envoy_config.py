@@ -75,8 +75,9 @@ def objects(
 ) -> Objects:
     label = "kubernetes.io/metadata.name"
     of_cluster: dict[Key, Object] = {("", name): {"metadata": {"labels": {label: name}}} for name in ("llm", "other")}
-    of_routes, *others = ({key_of(item): item for item in items} for items in (routes, pools, policies, certificates))
-    return Objects({}, of_routes, *others, of_cluster, {key_of(item): item for item in extensions})
+    kinds = (routes, pools, policies, certificates, extensions)
+    of_routes, of_pools, of_policies, secrets, added = ({key_of(item): item for item in items} for items in kinds)
+    return Objects({}, of_routes, of_pools, of_policies, secrets, of_cluster, added)
 
 
 def files(

@@ -206,7 +206,7 @@ def test_an_autopilot_cluster_has_an_identity_pool_and_refuses_node_pools(cloud:
 def test_bare_metal_nodes_need_a_cluster_without_shielded_nodes(standard: Engine) -> None:
     policy = {"type": "", "policyName": "gb300"}
     gpus = [{"type": "nvidia-gb300", "count": 4}]
-    node = {"machineType": "a4x-maxgpu-4g-metal", "diskType": "hyperdisk-balanced", "guestAccelerators": gpus}
+    node: Values = {"machineType": "a4x-maxgpu-4g-metal", "diskType": "hyperdisk-balanced", "guestAccelerators": gpus}
     node["linuxNodeConfig"] = {"hugepagesConfig": {"hugepageSize2m": 4096}}
     metal = {**L4_POOL, "nodeLocations": ["us-central1-b"], "placementPolicy": policy, "nodeConfig": node}
     with pytest.raises(Refused, match="a4x-maxgpu-4g-metal requires a cluster without shielded nodes"):

@@ -147,8 +147,11 @@ def test_items_of_lists_are_compared_in_place() -> None:
 
 
 def test_a_refresh_ignores_other_live_fields_and_keeps_equal_values_in_the_form_of_the_inputs() -> None:
-    live = {"spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]}, "status": {}}
-    inputs = {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}
+    live: dict[str, Any] = {
+        "spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]},
+        "status": {},
+    }
+    inputs: dict[str, Any] = {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}
     assert objects.pruned(live, inputs) == {"spec": {"replicas": 1, "containers": [{"name": "a"}]}}
     live = {"limits": {"cpu": "1", "memory": "2Gi"}, "replicas": 3}
     inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "host": "", "gone": "x"}
@@ -257,7 +260,7 @@ def test_a_failed_job_and_a_claim_that_waits_for_its_pod_are_not_waited_for_but_
 )
 def test_wait_for_evaluates_the_annotation(expression: str, met: bool) -> None:
     status = {"count": 2, "flag": True, "conditions": [{"type": "Ready", "status": "True"}]}
-    obj = {"metadata": {"annotations": {"a.b/c": "d"}}, "status": status}
+    obj: dict[str, Any] = {"metadata": {"annotations": {"a.b/c": "d"}}, "status": status}
     assert (readiness.WaitFor(expression).missing(obj) == []) == met
     outdated = {"metadata": obj["metadata"] | {"generation": 2}, "status": status | {"observedGeneration": 1}}
     assert readiness.WaitFor(expression).missing(outdated)

@@ -332,7 +332,8 @@ def test_other_users_can_not_enter_a_state_folder_unless_it_was_for_all(tmp_path
 
 def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path) -> None:
     names = ("ACCESS_TOKEN", "BACKEND_URL", "CONFIG_PASSPHRASE", "CONFIG_PASSPHRASE_FILE")
-    done = run("env", state=tmp_path, **{f"PULUMI_{name}": "canary" for name in names})
+    variables: dict[str, Any] = {f"PULUMI_{name}": "canary" for name in names}
+    done = run("env", state=tmp_path, **variables)
     assert "PULUMI_BACKEND_URL" in done.stdout
     assert "canary" not in done.stdout
 
@@ -341,10 +342,11 @@ def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path)
     ("variable", "dummy"), [("HF_TOKEN", "hf_emulator"), ("GATEWAY_API_KEY", "emulator-gateway-key")]
 )
 def test_a_secret_reaches_the_emulator_only_under_its_own_name(tmp_path: Path, variable: str, dummy: str) -> None:
-    for own in ("canary", ""):
-        assert run("printenv", variable, state=tmp_path, **{variable: own}).stdout == f"{dummy}\n"
-    done = run(RUN, "printenv", variable, state=tmp_path, **{f"EMULATOR_{variable}": "stated"})
-    assert done.stdout == "stated\n", "also through a second run"
+    def value(*command: str, **variables: Any) -> str:
+        return run(*command, "printenv", variable, state=tmp_path, **variables).stdout
+
+    assert value(**{variable: "canary"}) == value(**{variable: ""}) == f"{dummy}\n"
+    assert value(RUN, **{f"EMULATOR_{variable}": "stated"}) == "stated\n", "also through a second run"
 
 
 @pytest.mark.parametrize("verb", ["bucket", "chart", "existing", "ready"])
@@ -419,8 +421,8 @@ def test_a_missing_tool_is_noticed_and_without_go_a_remedy_is_shown(cache: Path)
     (cache / "tools").symlink_to(CACHE / "tools")
     shown(cache, "true")
     (cache / "tools").unlink()
-    variables = {"GKE_AI_CACHE": str(cache), "PATH": "/usr/bin:/bin"}
-    done = run("pulumi", "version", state=cache.parent / "state", **variables)
+    state = cache.parent / "state"
+    done = run("pulumi", "version", state=state, GKE_AI_CACHE=str(cache), PATH="/usr/bin:/bin")
     assert done.returncode != 0
     assert "Go isn't on PATH" in done.stderr
     assert "Traceback" not in done.stderr
