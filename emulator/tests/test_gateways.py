@@ -39,7 +39,7 @@ from emulator.tests.harness import eventually
 
 if TYPE_CHECKING:  # its import takes two seconds, in each process that collects the tests
     import openai
-    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat import ChatCompletionChunk, ChatCompletionUserMessageParam
 
 pytestmark = pytest.mark.cluster
 
@@ -143,9 +143,8 @@ def pods(api: httpx.Client, name: str) -> dict[str, str]:
 
 def through_pods_proxy(address: str) -> httpx.Client:
     """A client of one pod, past the gateway."""
-    return httpx.Client(
-        base_url=f"http://{address}", proxy=f"http://{folder().pod_proxy.read_text()}", timeout=120, headers=KEY_HEADER
-    )
+    proxy = f"http://{folder().pod_proxy.read_text()}"
+    return httpx.Client(base_url=f"http://{address}", proxy=proxy, timeout=120, headers=KEY_HEADER)
 
 
 def test_a_gateway_gets_its_address_and_says_that_it_works(api: httpx.Client) -> None:
@@ -160,15 +159,13 @@ def test_a_gateway_gets_its_address_and_says_that_it_works(api: httpx.Client) ->
     assert "gke-l7-rilb" in {item["metadata"]["name"] for item in classes}
 
 
-def test_the_openai_client_completes_a_streamed_chat(api: httpx.Client) -> None:
-    with streamed_chat(works(api), 20) as stream:
+def test_the_openai_client_gets_each_event_of_a_streamed_chat_at_once(api: httpx.Client) -> None:
+    address = works(api)
+    with streamed_chat(address, 20) as stream:
         text = "".join(event.choices[0].delta.content or "" for event in stream)
     assert text.startswith("A stub of the emulated cloud")
-
-
-def test_the_gateway_passes_on_each_event_of_a_stream_at_once(api: httpx.Client) -> None:
-    # The whole answer takes 1,000 seconds, and the client gives up after 60.
-    with streamed_chat(works(api), 100_000) as stream:
+    # This whole answer takes 1,000 seconds, and the client gives up after 60.
+    with streamed_chat(address, 100_000) as stream:
         assert next(iter(stream)).choices
 
 
@@ -176,13 +173,10 @@ def test_the_gateway_passes_on_each_event_of_a_stream_at_once(api: httpx.Client)
 def streamed_chat(address: str, tokens: int) -> Iterator[openai.Stream[ChatCompletionChunk]]:
     import openai
 
-    with (
-        openai.OpenAI(base_url=address, api_key=API_KEY, max_retries=0, timeout=60) as chat,
-        chat.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "hi"}], max_tokens=tokens, stream=True
-        ) as stream,
-    ):
-        yield stream
+    with openai.OpenAI(base_url=address, api_key=API_KEY, max_retries=0, timeout=60) as client:
+        hi: ChatCompletionUserMessageParam = {"role": "user", "content": "hi"}
+        with client.chat.completions.create(model=MODEL, messages=[hi], max_tokens=tokens, stream=True) as stream:
+            yield stream
 
 
 def test_open_answers_outlive_the_deletion_of_their_pods(api: httpx.Client) -> None:
@@ -211,34 +205,28 @@ def test_a_client_without_the_api_key_is_refused(api: httpx.Client) -> None:
 
 def test_the_picker_prefers_the_replica_with_the_shortest_queue(api: httpx.Client) -> None:
     address = works(api)
-    busy, free = pods(api, "old").values()
+    (name, busy), (_, free) = pods(api, "old").items()
+
+    def waiting() -> float:
+        lines = direct.get("/metrics").text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting"))
+
     with through_pods_proxy(busy) as direct, ThreadPoolExecutor(8) as threads:
         # Two run and six wait, for longer than any machine needs for this test.
         request = {"model": MODEL, "prompt": "long", "max_tokens": 100_000}
         held = [threads.submit(direct.post, "/v1/completions", json=request) for _ in range(8)]
         try:
-            eventually(lambda: queued(direct) == 6, "six requests wait")
+            eventually(lambda: waiting() == 6, "six requests wait")
             time.sleep(2)  # the picker reads the metrics every 0.2 s
             picked = Counter(line["pod"] for line in send(address, 20))
             assert not any(request.done() for request in held)
             assert picked == {free: 20}
-        finally:
-            replace(api, busy)
+        finally:  # replaces the pod, whose open requests fail
+            answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
+            eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
 
 
-def queued(direct: httpx.Client) -> float:
-    lines = direct.get("/metrics").text.splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting"))
-
-
-def replace(api: httpx.Client, address: str) -> None:
-    """Replaces a pod of `old`. Its open requests fail."""
-    name = next(name for name, at in pods(api, "old").items() if at == address)
-    answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
-    eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
-
-
-def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
+def test_each_pool_gets_its_share_of_the_requests_and_one_with_weight_0_nothing(api: httpx.Client) -> None:
     address = works(api)
     with weights(api, old=90, new=10):
         eventually(lambda: shares(address, 40)["new"], "the new weights")
@@ -247,15 +235,10 @@ def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
         # in ten million runs.
         assert 1 <= got["new"] <= 45
         assert got["old"] == 200 - got["new"]
-
-
-def test_a_pool_with_weight_0_gets_nothing(api: httpx.Client) -> None:
-    address = works(api)
-    with weights(api, old=0, new=1):
-        eventually(lambda: shares(address, 1)["new"], "the new weights")
-        assert shares(address, 50) == {"new": 50}
-    eventually(lambda: shares(address, 1)["old"], "the old weights")
-    assert shares(address, 50) == {"old": 50}
+    for item, other in (("new", "old"), ("old", "new")):
+        with weights(api, **{item: 1, other: 0}):
+            eventually(lambda: not shares(address, 10)[other], "the new weights")  # noqa: B023
+            assert shares(address, 50) == {item: 50}
 
 
 @contextmanager
