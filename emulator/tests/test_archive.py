@@ -36,6 +36,7 @@ LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(2
 TAKE = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from emulator.setup import archive, toolchain
 toolchain.MODULES = Path(sys.argv[1])
 packages = {"thing": "example.com/thing/cmd/built"}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from emulator.google import rest, rest_names
+from emulator.google import rest, rest_names, rules
 from emulator.google.plugin import RESOURCES
 from emulator.google.schema import schema_of
 from emulator.pulumi.plugin import UNKNOWN
+from emulator.tests.gcp_engine import accepted, mistakes
 
 # Bodies that Google's reference asks for, and the Pulumi inputs that mean them.
 GOLDEN = {file.stem: json.loads(file.read_text()) for file in Path(__file__).parent.glob("golden/rest_*.json")}
@@ -109,3 +110,35 @@ def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> Non
             for name in target.split("."):
                 assert name in schema_node["properties"], f"{key}: {target}"
                 schema_node, at = described.child(schema_node, at, name)
+
+
+# --------------------------------- TPU pools that GKE refuses only when it creates them, and the emulator at once
+MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")
+TPU7X: dict[str, Any] = {
+    "nodeCount": 2,
+    "nodeConfig": {"machineType": "tpu7x-standard-4t"},
+    "placementPolicy": {"type": "", "policyName": "cube", "tpuTopology": "2x2x2"},
+}
+
+
+@pytest.mark.parametrize(("_", "inputs", "path", "text"), mistakes("multi-host slice", "flex-start slice"))
+def test_emulator_refuses_what_google_refuses_late(_: str, inputs: dict[str, Any], path: str, text: str) -> None:
+    for good in (MULTI, FLEX, MULTI | TPU7X):
+        body = rest.node_pool(good)
+        assert [*body.problems("node_pool"), *_refused(good, body)] == []
+    body = rest.node_pool(inputs)
+    problems = [*body.problems("node_pool"), *_refused(inputs, body)]
+    assert [place for place, _ in problems if place == path], problems
+    assert any(text in reason for place, reason in problems if place == path), problems
+
+
+def test_flex_start_of_a_version_without_listed_zones_is_accepted_in_all() -> None:
+    flex = MULTI | TPU7X | {key: FLEX[key] for key in ("autoscaling", "initialNodeCount") if key in FLEX}
+    flex["nodeConfig"] = {**FLEX["nodeConfig"], **TPU7X["nodeConfig"]}
+    flex["autoscaling"] = {**FLEX["autoscaling"], "maxNodeCount": 2}
+    flex.pop("nodeCount", None)
+    assert _refused(flex, rest.node_pool(flex)) == []
+
+
+def _refused(inputs: dict[str, Any], body: rest.Body) -> list[tuple[str, str]]:
+    return [*rules.node_pool(inputs, body.content, "us-east5"), *rules.new_node_pool(inputs, body.content)]

@@ -1,4 +1,4 @@
-"""What the processes of a cluster inherit from the shell that starts them, and which ports they get."""
+"""What the processes of a cluster inherit from the shell that starts them, their ports, and waits for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from emulator.commands import discard
 from emulator.machine import paths, processes
+from emulator.machine.polling import poll_until
 
 CREDENTIALS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "EMULATOR_HF_TOKEN", "GATEWAY_API_KEY", "EMULATOR_GATEWAY_API_KEY"),
@@ -78,3 +79,14 @@ def test_a_discarded_state_has_no_process_left_but_the_shells_of_its_user(
         for left in (*ended, *stay):
             left.kill()
             left.wait()
+
+
+def test_a_wait_ends_once_its_condition_is_true_fails_or_has_been_evaluated_in_time() -> None:
+    results = iter([0, "", "ready"])
+    assert poll_until(lambda: next(results), timeout=60, pause=0)
+    assert list(results) == []
+    evaluated: list[int] = []
+    assert not poll_until(lambda: evaluated.append(1), timeout=-1, pause=0)
+    assert evaluated == [1]
+    with pytest.raises(ZeroDivisionError):
+        poll_until(lambda: 1 / 0, timeout=60)

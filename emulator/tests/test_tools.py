@@ -57,6 +57,7 @@ esac
 INSTALL = """
 import sys
 from pathlib import Path
+from typing import Any
 from emulator.setup import go_build, toolchain
 from emulator.machine.progress import Progress
 toolchain.MODULES = Path(sys.argv[1])
