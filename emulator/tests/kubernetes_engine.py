@@ -67,6 +67,11 @@ class Created:
     state: Properties
 
     @property
+    def request(self) -> dict[str, Any]:
+        """What every request about the resource has."""
+        return {"id": self.id, "urn": _urn(self.token, self.name)}
+
+    @property
     def outputs(self) -> Properties:
         """The state without secret wrappers and the plugin's own entries."""
         return {key: value for key, value in plain(self.state).items() if not key.startswith("__")}
@@ -141,12 +146,8 @@ class Engine:
 
     def check(self, token: str, name: str, inputs: Properties, old: Properties | None = None) -> Properties:
         """The inputs as the plugin completes them; raises Rejected with all failures."""
-        request = provider_pb2.CheckRequest(
-            urn=_urn(token, name),
-            olds=encode(old or {}),
-            news=encode(_with_kind(token, inputs)),
-            randomSeed=name.encode(),
-        )
+        olds, news = encode(old or {}), encode(_with_kind(token, inputs))
+        request = provider_pb2.CheckRequest(urn=_urn(token, name), olds=olds, news=news, randomSeed=name.encode())
         answer = self.call("Check", request)
         if answer.failures:
             raise Rejected("\n".join(f"{failure.property} {failure.reason}".strip() for failure in answer.failures))
@@ -164,13 +165,9 @@ class Engine:
 
     def diff(self, created: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
         checked = self.check(created.token, created.name, inputs, created.inputs)
+        olds, old_inputs, news = encode(created.state), encode(created.inputs), encode(checked)
         request = provider_pb2.DiffRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            olds=encode(created.state),
-            old_inputs=encode(created.inputs),
-            news=encode(checked),
-            ignoreChanges=ignore,
+            **created.request, olds=olds, old_inputs=old_inputs, news=news, ignoreChanges=ignore
         )
         answer: provider_pb2.DiffResponse = self.call("Diff", request)
         return answer
@@ -189,27 +186,16 @@ class Engine:
         timeout: float = 0,
     ) -> Created:
         checked = self.check(created.token, created.name, inputs, created.inputs)
-        request = provider_pb2.UpdateRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            olds=encode(created.state),
-            old_inputs=encode(created.inputs),
-            news=encode(checked),
-            preview=preview,
-            ignoreChanges=ignore,
-            timeout=timeout,
-        )
+        options: dict[str, Any] = {"preview": preview, "ignoreChanges": ignore, "timeout": timeout}
+        olds, old_inputs, news = encode(created.state), encode(created.inputs), encode(checked)
+        request = provider_pb2.UpdateRequest(**created.request, olds=olds, old_inputs=old_inputs, news=news, **options)
         answer = self.call("Update", request, created.token, created.name, checked)
         return Created(created.token, created.name, created.id, checked, decode(answer.properties))
 
     def refresh(self, created: Created) -> Created | None:
         """The resource as it is now, None if it is gone."""
-        request = provider_pb2.ReadRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            properties=encode(created.state),
-            inputs=encode(created.inputs),
-        )
+        properties, inputs = encode(created.state), encode(created.inputs)
+        request = provider_pb2.ReadRequest(**created.request, properties=properties, inputs=inputs)
         answer = self.call("Read", request, created.token, created.name, created.inputs)
         if not answer.id:
             return None
@@ -226,12 +212,9 @@ class Engine:
         return self.refresh(Created(token, name, object_id, {}, {}))
 
     def delete(self, created: Created, *, timeout: float = 0) -> None:
+        properties, old_inputs = encode(created.state), encode(created.inputs)
         request = provider_pb2.DeleteRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            properties=encode(created.state),
-            old_inputs=encode(created.inputs),
-            timeout=timeout,
+            **created.request, properties=properties, old_inputs=old_inputs, timeout=timeout
         )
         self.call("Delete", request, created.token, created.name, created.inputs)
 

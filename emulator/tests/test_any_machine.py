@@ -51,7 +51,6 @@ def python(file: Path, version: str) -> Path:
     return script(file, PYTHON.format(version=version, python=sys.executable, numbers=numbers))
 
 
-# -------------------------------------------------------------------------------------------------------------- Pythons
 @pytest.mark.parametrize(
     ("on_path", "chosen"),
     [
@@ -95,7 +94,6 @@ def test_a_stated_python_that_does_not_run_or_is_out_of_the_range_is_refused(pat
         assert (done.returncode, done.stderr) == (1, message)
 
 
-# -------------------------------------------------------------------------------------------------------------- folders
 @pytest.mark.parametrize("sign", [":", "%", "?", "#", "\\"])
 def test_a_folder_with_a_sign_that_the_tools_give_a_meaning_is_refused(tmp_path: Path, sign: str) -> None:
     folder = tmp_path / f"a{sign}b"

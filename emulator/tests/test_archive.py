@@ -142,7 +142,6 @@ def packed(content: dict[str, str], *more: tarfile.TarInfo) -> bytes:
     return to.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------------------------- taken
 def test_an_archive_is_fetched_once_and_says_so(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     place = server.offer(packed(CONTENT))
     folder = archive.take()
@@ -221,7 +220,6 @@ def test_a_changed_tool_or_package_has_another_archive(tmp_path: Path, monkeypat
     assert len({before, changed_tool, archive.file_name()}) == 3
 
 
-# ------------------------------------------------------------------------------------------------------ built instead
 def test_an_archive_of_other_tools_is_not_fetched(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     server.offer(packed(CONTENT), "gke-ai-tools-0-linux-amd64.tar.gz")
     assert archive.take() is None
@@ -283,7 +281,6 @@ def test_a_killed_set_up_leaves_no_archive_and_the_next_one_succeeds(server: Ser
     assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
 
 
-# -------------------------------------------------------------------------------------------------------------- refused
 def test_an_archive_with_another_checksum_is_refused_before_it_is_unpacked(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +347,6 @@ def test_an_address_without_a_checksum_is_refused(server: Server, place: str) ->
         archive.take()
 
 
-# ------------------------------------------------------------------------------------------------------ Python packages
 def wheel(folder: Path, name: str, tag: str) -> str:
     """Writes a package with one module. Returns its lines of a lock."""
     file = folder / f"{name}-1.0-{tag}.whl"
@@ -419,7 +415,6 @@ def test_packages_come_from_the_index_if_an_archive_has_none_for_this_python(
     assert installation.complete_marker(tmp_path / "venv" / "key").exists()
 
 
-# --------------------------------------------------------------------------------------------------------- emulator/run
 @pytest.fixture
 def whole(tmp_path: Path) -> Callable[..., str]:
     """Writes an archive with every tool of this checkout: scripts that print their paths. Returns what pins it."""

@@ -94,7 +94,6 @@ def stub(container: Container) -> tuple[str, Object]:
     return stub_type, json.loads(settings)
 
 
-# --------------------------------------------------------------------------------------------------------------- images
 @pytest.mark.parametrize(
     ("image", "is_known"),
     [
@@ -120,7 +119,6 @@ def test_every_image_that_the_product_deploys_is_known_whatever_its_tag(image: s
     assert (known(image) is not None) == is_known
 
 
-# ---------------------------------------------------------------------------------------------------------------- ports
 TGI, VLLM = ENGINES["tgi"].image, ENGINES["vllm"].image
 
 
@@ -159,7 +157,6 @@ def test_a_port_is_returned_only_once_even_without_a_listener() -> None:
     assert len(set(ports)) == len(ports)
 
 
-# ------------------------------------------------------------------------------------------------------------- programs
 def test_no_link_in_the_shared_folder_of_certificates_creates_a_file_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +223,6 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(tmp_path: Pa
     assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
 
 
-# -------------------------------------------------------------------------------------------------------- hostile pods
 PROMETHEUS = "--prometheus-url=http://prometheus.llm.svc:9090/"
 KUBECONFIG = ["--kubeconfig=/cfg/evil", "-kubeconfig=/cfg/evil", "--lister-kubeconfig", "/cfg/evil", "--cert-dir=/x"]
 MANAGERS = [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE, TRAINER.image, KUBERAY.image]
@@ -292,7 +288,6 @@ def test_a_process_gets_no_variable_that_changes_what_it_runs() -> None:
     assert [line for line in printed.splitlines() if "canary" in line] == ["NAMED=canary"]
 
 
-# -------------------------------------------------------------------------------------------------------- start and end
 def test_a_container_starts_although_the_api_server_fails_at_first() -> None:
     secret = httpx.Response(200, json={"data": {"key": base64.b64encode(b"value").decode()}})
     answers = Mock(side_effect=[httpx.ConnectError("refused"), httpx.Response(503), httpx.Response(404), secret])
@@ -307,10 +302,6 @@ def test_a_container_starts_although_the_api_server_fails_at_first() -> None:
     output(spec, 'echo "$TOKEN"; exec sleep 600', "TOKEN", "value", api)
 
 
-# -------------------------------------------------------------------------------------------------------- start and end
-
-
-# ------------------------------------------------------------------------------------------------------------- scraping
 def monitoring(endpoint: Object, **spec: object) -> Object:
     spec = {"selector": {"matchLabels": {"app": "a"}}, "endpoints": [{"interval": "5s"} | endpoint]} | spec
     return {"metadata": {"namespace": "llm", "name": "m"}, "spec": spec}

@@ -48,7 +48,6 @@ def test_an_absolute_path_is_one_below_the_folder_and_dots_and_links_out_of_it_a
             inside(folder, path)
 
 
-# ------------------------------------------------------------------------------------------------------------- emulator
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     """The folder of a cluster."""

@@ -61,7 +61,6 @@ def network(cloud: Engine) -> Engine:
     return cloud
 
 
-# ----------------------------------------------------------------------------------------------------------- mistakes
 REFUSED = mistakes("network", "subnetwork", "proxy-only subnetwork", "nat", "service", "account")
 
 
@@ -81,7 +80,6 @@ def test_at_most_50_networks_are_authorized(cloud: Engine) -> None:
     assert "At most 50" in failure[1]
 
 
-# ------------------------------------------------------------------------------------------------- what must be there
 @pytest.mark.parametrize(
     ("token", "inputs"),
     [(NETWORK, VPC), (SUBNETWORK, SUBNET), (ROUTER, GATEWAY), (ROUTER_NAT, NAT), (SERVICE_ACCOUNT, ACCOUNT)],
@@ -194,7 +192,6 @@ def test_an_account_can_not_be_deleted_while_autopilot_creates_nodes_with_it(clo
     cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
 
 
-# --------------------------------------------------------------------------------------------------------- what is used
 def test_a_network_can_not_be_deleted_while_it_is_in_use(network: Engine) -> None:
     network.create(CLUSTER, PRIVATE)
     for token, id, inputs in ((SUBNETWORK, SUBNETWORK_ID, SUBNET), (NETWORK, NETWORK_ID, VPC)):
@@ -219,7 +216,6 @@ def test_a_range_that_a_cluster_uses_can_not_be_changed(network: Engine) -> None
         network.update(SUBNETWORK, SUBNETWORK_ID, SUBNET, wider)
 
 
-# ------------------------------------------------------------------------------------------------------- what is shown
 def test_outputs_that_others_use_are_known_after_creation(cloud: Engine) -> None:
     network, outputs = cloud.create(NETWORK, VPC)
     assert (network, outputs["selfLink"]) == (NETWORK_ID, f"{LINKS}/{NETWORK_ID}")
@@ -245,7 +241,6 @@ def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
     cloud.create(PROJECT_SERVICE, inputs)
 
 
-# ------------------------------------------------------------------------------------------------------------- command
 @pytest.mark.parametrize(
     ("cluster", "command"),
     [
@@ -279,7 +274,6 @@ def test_a_missing_network_is_reported_with_the_command_that_creates_it(
         cloud.create(CLUSTER, STANDARD | place | pool | ranges | {"network": "shared", "subnetwork": "shared"})
 
 
-# --------------------------------------------------------------------------------------------------------------- bodies
 # By hand, from https://cloud.google.com/compute/docs/reference/rest/v1/networks/insert (subnetworks, routers),
 # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create,
 # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchEnable and

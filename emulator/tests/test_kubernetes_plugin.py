@@ -48,7 +48,6 @@ MISSPELT = {"selector": {}, "template": pod_template(hostNetwrk=True)}
 SERVED = {"selector": {}, "template": pod_template(), "serviceName": "s"}
 
 
-# --------------------------------------------------------------------------------------------------------- strictness
 @pytest.mark.parametrize(
     ("token", "inputs", "complaint"),
     [
@@ -132,7 +131,6 @@ def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Creat
     return created
 
 
-# ------------------------------------------------------------------------------------------------------------- secrets
 def test_no_message_shows_a_secret(plugin: Engine, namespace: str, chart: str) -> None:
     metadata = {"name": "t", "namespace": namespace}
     mistakes: list[tuple[str, Inputs]] = [
@@ -159,7 +157,6 @@ def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -
     assert CANARY in str(plain(refreshed.inputs))
 
 
-# ---------------------------------------------------------------------------------------------------- cluster and login
 def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     created = plugin.create(CONFIG_MAP, "c", inputs)
@@ -183,7 +180,6 @@ def test_a_missing_login_plugin_is_reported(cluster: Cluster) -> None:
         engine.create(CONFIG_MAP, "c", {"metadata": {"name": "c"}})
 
 
-# ---------------------------------------------------------------------------------------------------------------- Helm
 def test_a_release_is_installed_upgraded_read_and_removed(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
@@ -300,7 +296,6 @@ def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
     assert plugin.update(created, inputs).outputs["status"]["status"] == "deployed"
 
 
-# ----------------------------------------------------------------------------------------------------- cancel and end
 def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
     with cluster.plugin() as engine:
         threading.Timer(1, engine.cancel).start()

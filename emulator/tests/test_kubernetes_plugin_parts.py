@@ -12,6 +12,7 @@ from pulumi.runtime.proto import provider_pb2
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
+from emulator.commands import chart
 from emulator.pulumi import sdk_types
 from emulator.pulumi.kubernetes import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.pulumi.kubernetes.waits import kept_by
@@ -30,7 +31,6 @@ from emulator.pulumi.plugin import (
 )
 
 
-# -------------------------------------------------------------------------------------------------------------- values
 def test_secret_and_unknown_values_are_encoded_hidden_found_and_unwrapped() -> None:
     values = {"a": [1, 2.5, "x", True, None, {"b": Secret({"c": UNKNOWN})}], "d": Secret("s")}
     assert decode(encode(values)) == values
@@ -53,7 +53,6 @@ def test_names_come_from_the_urn_and_the_seed() -> None:
     assert random_suffix(b"seed", 8) == random_suffix(b"seed", 8) != random_suffix(b"other", 8)
 
 
-# --------------------------------------------------------------------------------------------------------------- types
 @pytest.mark.parametrize(
     ("cls", "value", "path"),
     [
@@ -91,7 +90,6 @@ def test_a_custom_resource_is_not_taken_for_a_built_in_kind() -> None:
         assert kinds.input_type(f"kubernetes:{custom}") is None
 
 
-# ------------------------------------------------------------------------------------------------------------- objects
 def difference(old: Any, new: Any, *, typed: bool = True) -> dict[str, str]:
     differences = objects.differences(old, new, typed=typed)
     return {objects.path_text(path): kind for path, kind in differences.items()}
@@ -206,7 +204,6 @@ def test_no_encoding_of_a_secret_stays_in_a_message() -> None:
     assert text == "[secret] [secret] [secret] [secret] shown"
 
 
-# ----------------------------------------------------------------------------------------------------------- readiness
 def rolled(revision: str, ready: int, progressing: str = "NewReplicaSetAvailable") -> list[str]:
     meta = {"name": "d", "uid": "1", "annotations": {readiness.REVISION: revision}}
     conditions = [{"type": kind, "status": "True", "reason": progressing} for kind in ("Available", "Progressing")]
@@ -274,7 +271,6 @@ def test_a_wait_for_that_cannot_be_read_is_refused(expression: str) -> None:
         readiness.WaitFor(expression)
 
 
-# --------------------------------------------------------------------------------------------- configuration, charts
 CONFIG = {
     "current-context": "a",
     "contexts": [{"name": n, "context": {"cluster": n, "user": "u", "namespace": f"in-{n}"}} for n in "ab"],
@@ -309,18 +305,49 @@ def test_another_server_is_another_cluster_and_another_login_is_not() -> None:
     assert configuration.differences(old, {"kubeconfig": json.dumps(server)}) == (["kubeconfig"], ["kubeconfig"])
 
 
-def test_a_charts_folder_has_its_recorded_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+REFERENCE = "oci://registry.example/charts/app"
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a chart of version 1.2.3."""
     monkeypatch.setenv(helm.CHARTS, str(tmp_path))
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
-    assert helm.chart("oci://r.example/charts/app", None).version == "0.0.0-staging"
-    (tmp_path / "app" / ".version").write_text("1.2.3\n")
-    assert helm.chart("oci://r.example/charts/app", "1.2.3").version == "1.2.3"
+    (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 1.2.3}")
+    return tmp_path / "app"
+
+
+def test_a_charts_folder_has_its_recorded_version(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (app / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
+    assert helm.chart(REFERENCE, None).version == "0.0.0-staging"
+    (app / ".version").write_text("1.2.3\n")
+    assert helm.chart(REFERENCE, "1.2.3").version == "1.2.3"
     with pytest.raises(Refused, match=r"staging is requested, but the folder has version 1\.2\.3"):
-        helm.chart("oci://r.example/charts/app", "0.0.0-staging")
+        helm.chart(REFERENCE, "0.0.0-staging")
     monkeypatch.delenv(helm.CHARTS)
     with pytest.raises(Refused, match="has no registry"):
-        helm.chart("oci://r.example/charts/app", None)
+        helm.chart(REFERENCE, None)
+
+
+def test_the_command_chart_prints_the_folder_of_the_pinned_or_an_earlier_version(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(version: str) -> str:
+        monkeypatch.setattr("sys.argv", ["chart", REFERENCE, version])
+        chart.main()
+        return capsys.readouterr().out
+
+    earlier = {version: app.parent / version / "app" for version in ("1.0.0", "1.1.0")}
+    for version, folder in earlier.items():
+        folder.mkdir(parents=True)
+        (folder / "Chart.yaml").write_text(f"{{name: app, version: {version}}}")
+    folders = [*(str(folder.parent) for folder in earlier.values()), str(app / "not-built")]
+    monkeypatch.setenv("GKE_AI_OTHER_CHARTS", ":".join(folders))
+    assert printed("1.2.3") == f"{app}\n"
+    for version, folder in earlier.items():
+        assert printed(f"v{version}") == f"{folder}\n"
+    with pytest.raises(SystemExit, match=r"version 2\.0\.0 is requested, but the folder has version 1\.2\.3"):
+        printed("2.0.0")
 
 
 def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
@@ -330,7 +357,6 @@ def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
     assert helm.resource_names("\n---\n".join(manifest)) == expected
 
 
-# ------------------------------------------------------------------------------------------------------------ recorded
 def test_a_release_is_recorded_with_the_defaults_of_the_official_plugin() -> None:
     stated = {"name": "kueue", "chart": UNKNOWN, "timeout": 300}
     request = provider_pb2.CheckRequest(urn=f"urn:pulumi:s::p::{releases.TYPE}::kueue")

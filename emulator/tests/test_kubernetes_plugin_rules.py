@@ -101,7 +101,6 @@ def unserved(plugin: Engine) -> Iterator[Future[tuple[str, float]]]:
         yield threads.submit(refused)
 
 
-# ---------------------------------------------------------------------------------------------------------- replacing
 @pytest.mark.parametrize(
     ("token", "inputs", "path", "value", "replaces"),
     [
@@ -155,7 +154,6 @@ def test_only_the_cluster_identifier_decides_whether_the_cluster_is_replaced(plu
     assert plugin.diff_config({"kubeconfig": here, **same}, {"kubeconfig": here, **other}) == ["clusterIdentifier"]
 
 
-# -------------------------------------------------------------------------------------------------------------- churn
 @pytest.mark.parametrize(("token", "inputs"), [(CONFIG_MAP, config_map), (DEPLOYMENT, deployment), (JOB, job)])
 def test_a_second_up_changes_nothing(plugin: Engine, namespace: str, token: str, inputs: Any) -> None:
     properties = inputs(namespace, annotations={SKIP_AWAIT: "true"})
@@ -262,7 +260,6 @@ def test_an_edit_by_kubectl_is_overwritten_by_the_next_update(plugin: Engine, cl
     assert "minReadySeconds" not in live, "what only kubectl wrote goes with its fields"
 
 
-# ----------------------------------------------------------------------------------------------------------- creating
 def test_an_existing_object_is_not_adopted(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("create", "configmap", "c", "-n", namespace, "--from-literal=a=theirs")
     with pytest.raises(Rejected, match="already exists"):
@@ -294,7 +291,6 @@ def test_a_create_waits_for_its_namespace(plugin: Engine, cluster: Cluster, name
     assert plugin.create(CONFIG_MAP, "c", config_map(late)).id == f"{late}/c"
 
 
-# ------------------------------------------------------------------------------------------------------------ waiting
 def test_the_wait_for_a_deployment_ends_when_its_replicas_are_available(plugin: Engine, namespace: str) -> None:
     created = plugin.create(DEPLOYMENT, "d", deployment(namespace, replicas=2), timeout=30)
     assert created.outputs["status"]["availableReplicas"] == 2
@@ -366,7 +362,6 @@ def test_a_service_gets_some_seconds_for_its_endpoints_and_a_headless_one_none(p
     assert time.monotonic() - began - headless > max(8, headless)
 
 
-# ----------------------------------------------------------------------------------------------------------- deleting
 def test_a_deletion_is_awaited_and_fails_at_its_timeout(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     # Of no avail: a ConfigMap is none of the kinds that heed the annotation.
     properties = config_map(namespace, annotations={SKIP_AWAIT: "true"})
@@ -405,7 +400,6 @@ def test_an_import_reads_the_live_object(plugin: Engine, cluster: Cluster, names
     assert plugin.read(NAMESPACE, "none", "never-made") is None
 
 
-# ------------------------------------------------------------------------------------------------- a cluster that is ou
 def test_a_cluster_that_did_not_answer_at_first_stays_unreachable_for_that_process(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -450,7 +444,6 @@ def forwarded(port: int, target: int) -> Iterator[None]:
         yield
 
 
-# -------------------------------------------------------------------------------------------------------------- release
 def test_a_failed_release_is_read_with_its_status(plugin: Engine, namespace: str, chart: str) -> None:
     with pytest.raises(Unready) as failed:
         plugin.create(RELEASE, "app", release(chart, namespace, timeout=1, **NOWHERE))
@@ -491,7 +484,6 @@ def test_deleting_a_missing_release_fails_and_a_refresh_drops_it(
     assert plugin.refresh(created) is None
 
 
-# ------------------------------------------------------------------------------------------------------------ refusing
 def test_an_update_of_an_object_that_was_deleted_by_hand_is_refused(
     plugin: Engine, cluster: Cluster, namespace: str
 ) -> None:
@@ -512,7 +504,6 @@ def test_a_value_that_is_not_allowed_fails_the_preview(plugin: Engine, namespace
         plugin.create(DEPLOYMENT, "d", changed(deployment(namespace), path, value), preview=True)
 
 
-# ------------------------------------------------------------------------------------------------------- a minute later
 def test_a_kind_that_is_not_served_is_retried_for_a_minute_and_reported(unserved: Future[tuple[str, float]]) -> None:
     message, seconds = unserved.result()
     assert 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"' in message

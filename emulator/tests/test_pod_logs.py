@@ -89,7 +89,6 @@ def test_logs_outlive_their_pods(
     assert "No pod run… of namespace default has written a log" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------- who may read
 def certificate(folder: Path, name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None) -> Any:
     """Writes a certificate and its key. Returns both."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -40,7 +40,6 @@ def zones(created: list[Object]) -> set[str]:
     return {nodes.label(node, ZONE) for node in created}
 
 
-# --------------------------------------------------------------------------------------------------------------- nodes
 def test_all_pod_sets_get_new_nodes_of_one_zone_of_one_pool_as_their_pods_select() -> None:
     created = provision(request(2, 1), [GPU_POOL, QUEUED])
     assert [nodes.pool_of(node) for node in created] == ["queued"] * 3
@@ -102,7 +101,6 @@ def test_a_request_that_fits_a_pool_waits_for_capacity() -> None:
         requests.new_nodes(STANDARD, [QUEUED], [], request(1), TEMPLATES, ["queuedFlexStart"])
 
 
-# ---------------------------------------------------------------------------------------------------------- conditions
 def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 

@@ -94,7 +94,6 @@ def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Pop
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-# ------------------------------------------------------------------------------------------------------------ the tools
 def test_every_tool_has_a_module_where_go_pins_its_version_and_knows_its_programs() -> None:
     """`go build tool` and `go mod tidy` keep what the module needs for them."""
     assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.module.name for tool in TOOLS}
@@ -180,7 +179,6 @@ def test_a_changed_pin_flag_or_compiler_rebuilds_and_the_version_is_stamped_into
     assert thing.module.folder("go1.26.0") != before
 
 
-# ------------------------------------------------------------------------------------------------------------- building
 def test_a_built_tool_has_its_name_and_the_files_that_its_module_ships(thing: Tool, tmp_path: Path) -> None:
     chart = thing.module.source / "cached" / "charts" / "thing"
     chart.mkdir(parents=True)
@@ -287,9 +285,6 @@ def test_a_failed_step_ends_the_others() -> None:
     with pytest.raises(Canceled):
         progress.step("slow").run(["sleep", "60"], parse_line=lambda _: None)
     assert time.monotonic() - began < 30
-
-
-# --------------------------------------------------------------------------------------------------------- emulator/run
 
 
 def test_compiled_modules_are_kept_even_if_the_caller_keeps_none(tmp_path: Path) -> None:
