@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,17 +190,17 @@ def test_a_pool_named_default_pool_outlives_updates_of_a_cluster_that_removed_it
     assert standard.clusters.calls == [], "a label changes no node"
 
 
-def test_a_zonal_cluster_has_its_nodes_in_its_zone(cloud: Engine) -> None:
-    _, outputs = cloud.create(CLUSTER, but(STANDARD, location="us-central1-f"))
-    assert (cloud.clusters.clusters["llm-cluster"].zones, outputs["nodeLocations"]) == (["us-central1-f"], [])
-
-
 def test_an_autopilot_cluster_has_an_identity_pool_and_refuses_node_pools(cloud: Engine) -> None:
     _, outputs = cloud.create(CLUSTER, AUTOPILOT)
     assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
     assert outputs["workloadIdentityConfig"] == {"workloadPool": f"{PROJECT}.svc.id.goog"}
     with pytest.raises(Refused, match="Autopilot clusters do not support mutating node pools"):
         cloud.create(NODE_POOL, L4_POOL)
+
+
+def test_a_zonal_cluster_has_its_nodes_in_its_zone(cloud: Engine) -> None:
+    _, outputs = cloud.create(CLUSTER, but(STANDARD, location="us-central1-f"))
+    assert (cloud.clusters.clusters["llm-cluster"].zones, outputs["nodeLocations"]) == (["us-central1-f"], [])
 
 
 def test_bare_metal_nodes_need_a_cluster_without_shielded_nodes(standard: Engine) -> None:
@@ -284,16 +284,16 @@ def test_what_google_refuses_is_not_created(standard: Engine, token: str, inputs
 
 
 def test_an_existing_resource_can_not_be_created_again(standard: Engine) -> None:
-    with pytest.raises(Refused, match=re.escape(f"Error 409: Already exists: {CLUSTER_ID}., alreadyExists")):
-        standard.create(CLUSTER, STANDARD)
     standard.create(NODE_POOL, L4_POOL)
-    with pytest.raises(Refused, match="Error 409: Already exists"):
-        standard.create(NODE_POOL, L4_POOL)
     standard.create(BUCKET, MODEL_BUCKET)
-    with pytest.raises(Refused, match=r"Error 409: Your previous request .* you already own it\., conflict"):
-        standard.create(BUCKET, MODEL_BUCKET)
-    with pytest.raises(Refused, match="Error 409: The requested bucket name is not available"):
-        standard.create(BUCKET, MODEL_BUCKET | {"project": "another-project"})
+    for token, inputs, text in (
+        (CLUSTER, STANDARD, f"Error 409: Already exists: {re.escape(CLUSTER_ID)}., alreadyExists"),
+        (NODE_POOL, L4_POOL, "Error 409: Already exists"),
+        (BUCKET, MODEL_BUCKET, r"Error 409: Your previous request .* you already own it\., conflict"),
+        (BUCKET, MODEL_BUCKET | {"project": "another"}, "Error 409: The requested bucket name is not available"),
+    ):
+        with pytest.raises(Refused, match=text):
+            standard.create(token, inputs)
 
 
 def test_a_creation_that_fails_leaves_nothing_behind(cloud: Engine) -> None:
@@ -362,30 +362,30 @@ def test_a_role_on_a_project_needs_the_pool_of_its_member(cloud: Engine) -> None
 
 
 # ------------------------------------------------------------------------------------------------- killed creations
-@pytest.mark.parametrize("id", [CLUSTER_ID, f"{PROJECT}/us-central1/llm-cluster", "us-central1/llm-cluster"])
-def test_a_killed_creation_of_a_cluster_is_finished_by_a_read(cloud: Engine, id: str) -> None:
-    cloud.clusters.fails["create"] = Killed()
-    with pytest.raises(Killed):
-        cloud.create(CLUSTER, STANDARD)
-    assert [record.status for record in cloud.store.all()] == [PROVISIONING]
-    with pytest.raises(Refused, match="is being created"):
-        cloud.create(NODE_POOL, L4_POOL)
-    resource_id, outputs, inputs = cloud.read(CLUSTER, id)
-    assert (resource_id, inputs) == (CLUSTER_ID, STANDARD)
-    assert outputs["endpoint"] == "127.0.0.1:34567"
-    assert [record.status for record in cloud.store.all()] == [RUNNING]
-    assert cloud.store.has_identity_pool(PROJECT)
+def test_a_killed_creation_of_a_cluster_and_of_a_pool_is_finished_by_a_read(cloud: Engine) -> None:
+    for id in (CLUSTER_ID, f"{PROJECT}/us-central1/llm-cluster", "us-central1/llm-cluster"):
+        kill(cloud, "create", CLUSTER, STANDARD)
+        assert [record.status for record in cloud.store.all()] == [PROVISIONING]
+        with pytest.raises(Refused, match="is being created"):
+            cloud.create(NODE_POOL, L4_POOL)
+        resource_id, outputs, inputs = cloud.read(CLUSTER, id)
+        assert (resource_id, inputs, outputs["endpoint"]) == (CLUSTER_ID, STANDARD, "127.0.0.1:34567")
+        assert [record.status for record in cloud.store.all()] == [RUNNING]
+        assert cloud.store.has_identity_pool(PROJECT)
+        cloud.delete(CLUSTER, CLUSTER_ID, STANDARD)
+    cloud.create(CLUSTER, STANDARD)
+    for id in (POOL_ID, f"{PROJECT}/us-central1/llm-cluster/gpupool", "us-central1/llm-cluster/gpupool"):
+        kill(cloud, "set_pool", NODE_POOL, L4_POOL)
+        assert cloud.read(NODE_POOL, id, L4_POOL)[0] == POOL_ID
+        assert "gpupool" in cloud.clusters.pools
+        cloud.delete(NODE_POOL, POOL_ID, L4_POOL)
 
 
-@pytest.mark.parametrize(
-    "id", [POOL_ID, f"{PROJECT}/us-central1/llm-cluster/gpupool", "us-central1/llm-cluster/gpupool"]
-)
-def test_a_killed_creation_of_a_pool_is_finished_by_a_read(standard: Engine, id: str) -> None:
-    standard.clusters.fails["set_pool"] = Killed()
+def kill(cloud: Engine, step: str, token: str, inputs: Values) -> None:
+    """Kills a creation at a step."""
+    cloud.clusters.fails[step] = Killed()
     with pytest.raises(Killed):
-        standard.create(NODE_POOL, L4_POOL)
-    assert standard.read(NODE_POOL, id, L4_POOL)[0] == POOL_ID
-    assert "gpupool" in standard.clusters.pools
+        cloud.create(token, inputs)
 
 
 def test_a_creation_can_be_slowed_down(cloud: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,75 +569,65 @@ def test_an_existing_cluster_can_be_looked_up_and_a_missing_one_is_reported(stan
 
 
 # ------------------------------------------------------------------------------------------------------------ commands
-def test_a_cluster_created_outside_a_stack_can_be_read_and_deleted(
-    cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(existing, "Store", lambda: cloud.store)
-    monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
-
-    def run(*arguments: str) -> None:
-        monkeypatch.setattr("sys.argv", ["existing", *arguments, "--project", PROJECT])
-        existing.main()
-
-    run("create", "llm-cluster")
-    assert capsys.readouterr().out.strip() == CLUSTER_ID
+def test_a_cluster_created_outside_a_stack_can_be_read_and_deleted(cloud: Engine, run: Callable[..., str]) -> None:
+    mine = ("--project", PROJECT)
+    assert run("existing", "create", "llm-cluster", *mine) == CLUSTER_ID
     assert cloud.clusters.pools["default-pool"].nodes_per_zone == 1
     with pytest.raises(SystemExit, match="Error 409"):
-        run("create", "llm-cluster")
+        run("existing", "create", "llm-cluster", *mine)
     with pytest.raises(SystemExit, match='Location "nowhere1" does not exist'):
-        run("create", "other", "--location", "nowhere1")
-    run("delete", "llm-cluster")
+        run("existing", "create", "other", "--location", "nowhere1", *mine)
+    run("existing", "delete", "llm-cluster", *mine)
     assert cloud.store.all() == []
-    run("create", "llm-cluster", "--mode", "autopilot")
+    run("existing", "create", "llm-cluster", "--mode", "autopilot", *mine)
     assert cloud.clusters.clusters["llm-cluster"].mode == "autopilot"
 
 
-def test_objects_are_put_only_into_existing_buckets(
-    cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bucket, "Store", lambda: cloud.store)
+@pytest.fixture
+def run(cloud: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs `bucket` or `existing` for the cloud. Returns its output."""
+    commands = {"bucket": bucket, "existing": existing}
+    for command in commands.values():
+        monkeypatch.setattr(command, "Store", lambda: cloud.store)
+    monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
 
-    def run(*arguments: str) -> str:
-        monkeypatch.setattr("sys.argv", ["bucket", *arguments])
-        bucket.main()
-        return capsys.readouterr().out
+    def run(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", list(words))
+        commands[words[0]].main()
+        return capsys.readouterr().out.strip()
 
+    return run
+
+
+def test_objects_are_put_only_into_existing_buckets(cloud: Engine, run: Callable[..., str], tmp_path: Path) -> None:
     id, _ = cloud.create(BUCKET, MODEL_BUCKET)
-    run("put", id, "checkpoint-10/model")
+    run("bucket", "put", id, "checkpoint-10/model")
     (tmp_path / "weights").write_bytes(b"weights")
-    run("put", id, "checkpoint-20/model", str(tmp_path / "weights"))
-    assert run("ls", id).split() == ["checkpoint-10/model", "checkpoint-20/model"]
+    run("bucket", "put", id, "checkpoint-20/model", str(tmp_path / "weights"))
+    assert run("bucket", "ls", id).split() == ["checkpoint-10/model", "checkpoint-20/model"]
     with pytest.raises(SystemExit, match=f"no bucket none. Existing buckets: {id}"):
-        run("ls", "none")
+        run("bucket", "ls", "none")
     with pytest.raises(SystemExit, match="can't be read"):
-        run("put", id, "o", str(tmp_path / "missing"))
+        run("bucket", "put", id, "o", str(tmp_path / "missing"))
     cloud.store.create_identity_pool("my-project")
     cloud.create(MEMBER, GRANT)
-    run("rm", id)
+    run("bucket", "rm", id)
     assert cloud.store.all(BUCKET) == cloud.store.all(MEMBER) == []
     assert cloud.store.objects(id) == []
 
 
-def test_an_object_is_a_file_of_its_buckets_folder(cloud: Engine) -> None:
+def test_an_object_is_a_file_of_its_buckets_folder(cloud: Engine, run: Callable[..., str]) -> None:
     id, _ = cloud.create(BUCKET, MODEL_BUCKET)
     folder = cloud.store.bucket_folder(id)
     cloud.store.put_object(id, "step 1/a%2Fb", b"1")
     cloud.store.put_object(id, "empty/", b"")
     (folder / "run").mkdir()
     (folder / "run" / "model").write_bytes(b"2")
+    for name in ("", "/a", "a//b", "a/../../b", ".", "run/model/more"):
+        with pytest.raises(SystemExit, match="The emulator keeps objects as files"):
+            run("bucket", "put", id, name)
     assert cloud.store.objects(id) == ["empty/", "run/model", "step 1/a%2Fb"]
     assert (folder / "step 1" / "a%2Fb").read_bytes() == b"1"
-
-
-@pytest.mark.parametrize("name", ["", "/a", "a//b", "a/../../b", ".", "run/model/more"])
-def test_an_object_that_can_not_be_a_file_is_refused(cloud: Engine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    id, _ = cloud.create(BUCKET, MODEL_BUCKET)
-    cloud.store.put_object(id, "run/model", b"1")
-    monkeypatch.setattr(bucket, "Store", lambda: cloud.store)
-    monkeypatch.setattr("sys.argv", ["bucket", "put", id, name])
-    with pytest.raises(SystemExit, match="The emulator keeps objects as files"):
-        bucket.main()
-    assert cloud.store.objects(id) == ["run/model"]
 
 
 # --------------------------------------------------------------------------------------------------------------- store

@@ -55,21 +55,15 @@ def test_a_discarded_state_has_no_process_left_but_the_shells_of_its_user(
     (state / "backend").mkdir()
     for name, folder in (("STATE", state), ("CLUSTERS", state / "clusters"), ("CACHE", tmp_path / "cache")):
         monkeypatch.setattr(paths, name, folder)
-    tools = paths.CACHE / "tools"
-    tools.mkdir(parents=True)
-    (tools / "program").symlink_to(sys.executable)
+    tool = paths.CACHE / "tools" / "program"
+    tool.parent.mkdir(parents=True)
+    tool.symlink_to(sys.executable)
     sleeps = ("-c", "import time; time.sleep(60)")
-    ended = [
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=state),
-        # A killed `when` leaves these: a state inside this one, of which nothing knows any more.
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=inside),
-        start(sys.executable, *sleeps, GKE_AI_CLUSTER=cluster),
-    ]
-    stay = [
-        start("sleep", "60", GKE_AI_STATE=state),
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=beside),
-        start(sys.executable, *sleeps, GKE_AI_CLUSTER=beside / "clusters" / "scratch"),
-    ]
+    # A killed `when` leaves a state inside this one, of which nothing knows any more.
+    ended = [start(str(tool), *sleeps, GKE_AI_STATE=folder) for folder in (state, inside)]
+    ended.append(start(sys.executable, *sleeps, GKE_AI_CLUSTER=cluster))
+    stay = [start("sleep", "60", GKE_AI_STATE=state), start(str(tool), *sleeps, GKE_AI_STATE=beside)]
+    stay.append(start(sys.executable, *sleeps, GKE_AI_CLUSTER=beside / "clusters" / "scratch"))
     try:
         assert discard.main([]) == 0
         assert all(process.wait(10) != 0 for process in ended)

@@ -112,16 +112,21 @@ def test_a_forked_program_sees_what_it_would_see_in_an_interpreter_of_its_own(fo
 
 @pytest.mark.parametrize(
     "code",
-    ["pass", "raise SystemExit(7)", "raise SystemExit('a reason')", "1 / 0", "import os; os._exit(3)", "os.kill(0)"],
+    [
+        *(
+            "pass",
+            "raise SystemExit(7)",
+            "raise SystemExit('a reason')",
+            "1 / 0",
+            "import os; os._exit(3)",
+            "os.kill(0)",
+        ),
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    ],
 )
 def test_exit_status_and_errors_are_those_of_the_program(folder: Path, program: Write, code: str) -> None:
     path = program(code)
     assert run(folder, path) == run("", path)
-
-
-def test_a_program_that_a_signal_ends_is_seen_to_end_by_it(folder: Path, program: Write) -> None:
-    path = program("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    assert run(folder, path)[0] == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
