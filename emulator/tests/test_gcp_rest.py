@@ -112,7 +112,6 @@ def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> Non
                 schema_node, at = described.child(schema_node, at, name)
 
 
-# --------------------------------- TPU pools that GKE refuses only when it creates them, and the emulator at once
 MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")
 TPU7X: dict[str, Any] = {
     "nodeCount": 2,
@@ -123,6 +122,7 @@ TPU7X: dict[str, Any] = {
 
 @pytest.mark.parametrize(("_", "inputs", "path", "text"), mistakes("multi-host slice", "flex-start slice"))
 def test_emulator_refuses_what_google_refuses_late(_: str, inputs: dict[str, Any], path: str, text: str) -> None:
+    """GKE refuses these TPU pools only when it creates them."""
     for good in (MULTI, FLEX, MULTI | TPU7X):
         body = rest.node_pool(good)
         assert [*body.problems("node_pool"), *_refused(good, body)] == []

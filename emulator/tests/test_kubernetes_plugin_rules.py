@@ -266,18 +266,17 @@ def test_an_existing_object_is_not_adopted(plugin: Engine, cluster: Cluster, nam
         plugin.create(CONFIG_MAP, "c", config_map(namespace))
 
 
-def test_a_preview_shows_objects_whose_kind_or_namespace_does_not_exist_yet(plugin: Engine) -> None:
+def test_a_preview_shows_objects_whose_kind_or_namespace_does_not_exist_yet_and_changes_nothing(
+    plugin: Engine, cluster: Cluster, namespace: str
+) -> None:
     nowhere = plugin.create(CONFIG_MAP, "c", config_map("not-yet"), preview=True)
     assert nowhere.outputs["data"] == {"a": "1"}
     queue = {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}}}
     assert plugin.create(QUEUE, "q", queue, preview=True).outputs["spec"] == queue["spec"]
-    unknown = changed(config_map("default"), "data", {"a": UNKNOWN})
+    unknown = changed(config_map(namespace), "data", {"a": UNKNOWN})
     assert plugin.create(CONFIG_MAP, "c", unknown, preview=True).state["data"]["a"] is UNKNOWN
-
-
-def test_a_preview_changes_nothing(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     plugin.create(CONFIG_MAP, "c", config_map(namespace), preview=True)
-    assert "c" not in cluster.kubectl("get", "configmap", "-n", namespace, "-o", "name").split("/")
+    assert "configmap/c" not in cluster.kubectl("get", "configmap", "-n", namespace, "-o", "name").split()
     created = plugin.create(DEPLOYMENT, "d", deployment(namespace, annotations={SKIP_AWAIT: "true"}))
     wanted = deployment(namespace, replicas=2, annotations={SKIP_AWAIT: "true"})
     assert plugin.update(created, wanted, preview=True).outputs["spec"]["replicas"] == 2
@@ -305,6 +304,14 @@ def test_an_unready_deployment_fails_at_its_timeout_and_is_recorded(plugin: Engi
         plugin.refresh(unready.value.made)
 
 
+def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) -> None:
+    waits = deployment(namespace, annotations={WAIT_FOR: "jsonpath={.status.unavailableReplicas}=1"})
+    unschedulable = changed(waits, "spec.template.spec.nodeSelector", {"no": "where"})
+    created = plugin.create(DEPLOYMENT, "d", unschedulable, timeout=20)
+    with pytest.raises(Unready):  # a refresh looks at the Deployment by the kind's own rule
+        plugin.refresh(created)
+
+
 def test_a_suspended_job_fails_at_its_timeout_or_that_of_its_annotation(plugin: Engine, namespace: str) -> None:
     with pytest.raises(Unready):
         plugin.create(JOB, "j", job(namespace), timeout=2)
@@ -325,14 +332,6 @@ def test_skip_await_skips_the_wait_for_a_suspended_job_and_for_its_deletion(
     assert plugin.refresh(created) is not None, "nor in a refresh"
     plugin.delete(created, timeout=10)
     cluster.kubectl("patch", "job", "j", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
-
-
-def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) -> None:
-    waits = deployment(namespace, annotations={WAIT_FOR: "jsonpath={.status.unavailableReplicas}=1"})
-    unschedulable = changed(waits, "spec.template.spec.nodeSelector", {"no": "where"})
-    created = plugin.create(DEPLOYMENT, "d", unschedulable, timeout=20)
-    with pytest.raises(Unready):  # a refresh looks at the Deployment by the kind's own rule
-        plugin.refresh(created)
 
 
 @pytest.mark.parametrize(

@@ -202,24 +202,19 @@ def test_a_jobs_program_writes_to_its_bucket_and_its_log(api: httpx.Client, stor
     (of_job,) = pods_of(api, "write")
     name = of_job["metadata"]["name"]
     assert terminated(of_job) == ("Succeeded", 0)
-    assert f"{name}/result" in store.objects("runs")
     assert (store.bucket_folder("runs") / name / "result").read_text() == "42"
     assert log_of(api, name) == f"wrote /data/{name}\n"
     (time_written, text) = log_of(api, name, timestamps=True).split(" ", 1)
     assert (time_written[:3], text) == ("202", f"wrote /data/{name}\n")
 
 
-def test_a_container_without_a_command_runs_that_of_its_image(api: httpx.Client, store: Store) -> None:
+def test_a_container_runs_the_command_of_its_image_and_waits_with_another_one(api: httpx.Client, store: Store) -> None:
     create_pod(api, "of-image", image=OF_IMAGE)
     eventually(lambda: terminated(pod(api, "of-image")) == ("Succeeded", 0))
     assert (store.bucket_folder("runs") / "of-image" / "result").read_text() == "of the image"
-
-
-def test_a_pod_with_another_command_waits_and_says_what_its_user_would_type(api: httpx.Client) -> None:
     create_pod(api, "hostile", "write", image=OF_IMAGE)
-
     eventually(lambda: "is not one that you named for example.com/writer" in waiting(api, "hostile")["message"])
-    assert "emulator/run program add example.com/writer" in waiting(api, "hostile")["message"]
+    assert "emulator/run program add example.com/writer" in waiting(api, "hostile")["message"], "as its user would type"
     remove(api, "hostile")
 
 
@@ -253,7 +248,7 @@ def test_a_deleted_pod_stays_until_its_program_has_saved(
     assert words == [["saves", "started in /data/saves"], ["saves", "saved"]]
 
 
-def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(api: httpx.Client) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period_or_by_force(api: httpx.Client) -> None:
     create_pod(api, "stubborn", "stubborn", finalizers=("example.com/keep",), grace=2)
     eventually(lambda: "started" in log_of(api, "stubborn"))
     begin = time.monotonic()
@@ -262,9 +257,6 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(api: ht
     assert 1.5 < time.monotonic() - begin < 25, "30 seconds without a grace period"
     answer(api.patch(f"{PODS}/stubborn", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
     eventually(lambda: not local_processes())
-
-
-def test_a_pod_deleted_by_force_leaves_no_process(api: httpx.Client) -> None:
     create_pod(api, "forced", "stubborn")
     eventually(lambda: "started" in log_of(api, "forced"))
     assert len(local_processes()) == 1

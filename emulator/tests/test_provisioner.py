@@ -292,7 +292,6 @@ def test_a_declared_taint_that_gke_adds_is_not_duplicated() -> None:
     assert node["spec"]["taints"] == taints
 
 
-# ------------------------------------------------------------------------------------------------- compute classes
 G2 = {"machineType": "g2-standard-24"}
 PRIORITIES: list[dict[str, Any]] = [G2 | {"spot": True}, G2 | {"flexStart": {"enabled": True}}]
 CREATION = {"whenUnsatisfiable": "DoNotScaleUp", "nodePoolAutoCreation": {"enabled": True}}
@@ -416,7 +415,6 @@ def test_a_priority_with_zones_gets_nodes_in_them_only() -> None:
     assert pools_of_class([replace(elsewhere, zones=[ZONES[1]])], 1, priorities=zoned) == {"own": 1}
 
 
-# ------------------------------------------------------------------------------------------------------ TPU slices
 SINGLE_HOST = PoolRecord("single", "ct6e-standard-4t", ZONES[:1], capacity="flexStart", max_nodes=1)
 
 
@@ -512,9 +510,6 @@ def test_an_idle_slice_is_deleted_as_a_whole_and_a_busy_one_stays() -> None:
     assert planner.idle(present, pools, set(names)) == [names[:4], names[4:]]
     assert planner.idle(present, pools, set(names[1:])) == [names[4:]]
     assert planner.idle(present, pools | {"multi": replace(MULTI_HOST, min_nodes=4)}, set(names)) == [names[4:]]
-
-
-# --------------------------------------------------------------------------------------------- queued provisioning
 
 
 def test_a_pod_that_consumes_a_request_uses_its_nodes_and_creates_none() -> None:

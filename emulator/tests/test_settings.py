@@ -29,7 +29,6 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path / "state" / "clusters")
 
 
-# ------------------------------------------------------------------------------------------------------------- capacity
 def table(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return dict(line.split() for line in capsys.readouterr().out.splitlines())
 
@@ -76,7 +75,6 @@ def test_a_damaged_file_of_settings_is_named_before_a_cluster_waits_for_it(
         ready.main()
 
 
-# --------------------------------------------------------------------------------------------------------------- delays
 def held(capacity: str = "onDemand") -> str | None:
     """The delay of a new node."""
     (node,) = new_nodes(CLUSTER, PoolRecord(**{**vars(POOL), "capacity": capacity}), [], 1)
@@ -145,7 +143,6 @@ def test_only_a_scratch_emulator_is_discarded(
     assert "GKE_AI_STATE=FOLDER" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------- programs
 def add(folder: Path, image: str, *more: str) -> None:
     command = [] if "--" in more else ["--", "python", "train.py"]
     assert program.main(["add", image, str(folder), *more, *command]) == 0

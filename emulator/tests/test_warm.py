@@ -110,20 +110,11 @@ def test_a_forked_program_sees_what_it_would_see_in_an_interpreter_of_its_own(fo
         assert forked == alone == own
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        *(
-            "pass",
-            "raise SystemExit(7)",
-            "raise SystemExit('a reason')",
-            "1 / 0",
-            "import os; os._exit(3)",
-            "os.kill(0)",
-        ),
-        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-    ],
-)
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+ENDS = ["pass", "raise SystemExit(7)", "raise SystemExit('a reason')", "1 / 0", "import os; os._exit(3)", KILLED]
+
+
+@pytest.mark.parametrize("code", [*ENDS, "os.kill(0)"])
 def test_exit_status_and_errors_are_those_of_the_program(folder: Path, program: Write, code: str) -> None:
     path = program(code)
     assert run(folder, path) == run("", path)
