@@ -353,9 +353,9 @@ def test_pods_that_are_not_selected_or_not_served_are_no_targets(port: object, s
     assert targets({"port": port}, scraped) == []
 
 
-def test_an_endpoint_is_scraped_with_its_settings() -> None:
+def test_an_endpoint_is_scraped_with_its_settings_and_the_credential_of_its_authorization() -> None:
     rule = {"action": "drop", "sourceLabels": ["id"], "regex": "x"}
-    endpoint = {"port": 9100, "path": "/", "interval": "15s", "timeout": "5s", "metricRelabeling": [rule]}
+    endpoint: Object = {"port": 9100, "path": "/", "interval": "15s", "timeout": "5s", "metricRelabeling": [rule]}
     (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
     assert job == {
         "job_name": "PodMonitoring/llm/m/9100",
@@ -365,14 +365,11 @@ def test_an_endpoint_is_scraped_with_its_settings() -> None:
         "metric_relabel_configs": [{"action": "drop", "source_labels": ["id"], "regex": "x"}],
         "static_configs": [],
     }
-
-
-def test_an_endpoint_with_authorization_is_scraped_with_the_credential() -> None:
     secret = {"name": "reader", "key": "token"}
-    endpoint = {"port": 9100, "scheme": "https", "authorization": {"credentials": {"secret": secret}}}
-    endpoint["tls"] = {"insecureSkipVerify": True}
-    (job,) = scraping.configuration(CLUSTER, [monitoring(endpoint)], [], {})["scrape_configs"]
+    endpoint |= {"scheme": "https", "authorization": {"credentials": {"secret": secret}}}
+    protected = monitoring(endpoint | {"tls": {"insecureSkipVerify": True}})
+    (job,) = scraping.configuration(CLUSTER, [protected], [], {})["scrape_configs"]
     file = scraping.credential("llm", **secret)
     assert job["authorization"] == {"type": "Bearer", "credentials_file": file}
     assert job["tls_config"] == {"insecure_skip_verify": True}
-    assert scraping.wanted_secrets([monitoring(endpoint), monitoring({"port": 1})]) == {("llm", "reader", "token")}
+    assert scraping.wanted_secrets([protected, monitoring({"port": 1})]) == {("llm", "reader", "token")}

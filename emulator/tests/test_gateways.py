@@ -22,19 +22,9 @@ from emulator.cloud.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.machine import processes
-from emulator.tests import spares
+from emulator.tests import gateway_objects, spares
 from emulator.tests.clusters import clusters_in
-from emulator.tests.gateway_objects import (
-    NAMESPACE,
-    api_key,
-    certificate,
-    gateway,
-    pool,
-    route,
-    route_of_model,
-    router,
-    server,
-)
+from emulator.tests.gateway_objects import NAMESPACE, gateway, pool, route
 from emulator.tests.harness import eventually
 
 if TYPE_CHECKING:  # its import takes two seconds, in each process that collects the tests
@@ -65,8 +55,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         cluster.set_pool(RECORD.name, SYSTEM_POOL)
         with client(folder()) as api:
             answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
+            server = gateway_objects.server
             objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01, adapter=ADAPTER)]
-            objects.append(api_key(API_KEY))  # servers wait for it
+            objects.append(gateway_objects.api_key(API_KEY))  # servers wait for it
             objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
             for item in objects:
                 apply(api, item)
@@ -288,7 +279,7 @@ def test_the_router_sends_each_model_to_its_pool(api: httpx.Client) -> None:
 
     address = works(api)
     assert ask(address, model=ADAPTER) == 404, "all requests go to `old`, which has no adapter"
-    added = [*router(), route_of_model(ADAPTER, "new")]
+    added = [*gateway_objects.router(), gateway_objects.route_of_model(ADAPTER, "new")]
     for item in added:
         apply(api, item)
     try:
@@ -316,7 +307,7 @@ def test_a_listener_serves_tls_with_the_certificate_of_its_secret(api: httpx.Cli
     https = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
     apply(api, gateway(HTTP, https))
     try:
-        secret = certificate("cert")
+        secret = gateway_objects.certificate("cert")
         eventually(lambda: programmed(api) == "False", "the gateway waits for its certificate")
         apply(api, secret)
         eventually(lambda: programmed(api) == "True", "the gateway works")

@@ -13,35 +13,23 @@ from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator.commands import chart
-from emulator.pulumi import sdk_types
+from emulator.pulumi import plugin, sdk_types
 from emulator.pulumi.kubernetes import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.pulumi.kubernetes.waits import kept_by
-from emulator.pulumi.plugin import (
-    UNKNOWN,
-    Refused,
-    Secret,
-    decode,
-    encode,
-    has_unknown,
-    mark_secrets,
-    name_of,
-    plain,
-    random_suffix,
-    type_of,
-)
+from emulator.pulumi.plugin import UNKNOWN, Refused, Secret, plain
 
 
 def test_secret_and_unknown_values_are_encoded_hidden_found_and_unwrapped() -> None:
     values = {"a": [1, 2.5, "x", True, None, {"b": Secret({"c": UNKNOWN})}], "d": Secret("s")}
-    assert decode(encode(values)) == values
+    assert plugin.decode(plugin.encode(values)) == values
     assert "hunter2" not in repr({"a": [Secret("hunter2")]})
-    assert has_unknown({"a": [Secret({"b": UNKNOWN})]})
+    assert plugin.has_unknown({"a": [Secret({"b": UNKNOWN})]})
     assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}
 
 
 def test_secrecy_follows_the_inputs() -> None:
     inputs = {"data": Secret({"a": "1"}), "env": [{"value": Secret("s")}, {}], "plain": 1}
-    outputs = mark_secrets({"data": {"a": "1"}, "env": [{}, {"value": "s"}], "plain": 1, "more": 2}, inputs)
+    outputs = plugin.mark_secrets({"data": {"a": "1"}, "env": [{}, {"value": "s"}], "plain": 1, "more": 2}, inputs)
     assert isinstance(outputs["data"], Secret)
     assert isinstance(outputs["env"], Secret), "a value may have moved within the list"
     assert (outputs["plain"], outputs["more"]) == (1, 2)
@@ -49,8 +37,8 @@ def test_secrecy_follows_the_inputs() -> None:
 
 def test_names_come_from_the_urn_and_the_seed() -> None:
     urn = "urn:pulumi:dev::gke-ai::gke-ai:index:KueueStack$kubernetes:core/v1:Namespace::a::b"
-    assert (type_of(urn), name_of(urn)) == ("kubernetes:core/v1:Namespace", "a::b")
-    assert random_suffix(b"seed", 8) == random_suffix(b"seed", 8) != random_suffix(b"other", 8)
+    assert (plugin.type_of(urn), plugin.name_of(urn)) == ("kubernetes:core/v1:Namespace", "a::b")
+    assert plugin.random_suffix(b"seed", 8) == plugin.random_suffix(b"seed", 8) != plugin.random_suffix(b"other", 8)
 
 
 @pytest.mark.parametrize(

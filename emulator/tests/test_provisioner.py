@@ -331,12 +331,6 @@ def test_a_node_of_a_class_with_a_network_profile_publishes_nics_in_its_zone() -
     assert not devices.has_driver(without.node), "the class does not enable the driver"
 
 
-def test_each_replica_gets_its_own_node_of_one_pool() -> None:
-    plan = of_class([class_pod("p0"), class_pod("p1")])
-    assert len({new_node.node["metadata"]["name"] for new_node in plan.new_nodes}) == 2
-    assert len({nodes.pool_of(new_node.node) for new_node in plan.new_nodes}) == 1
-
-
 def test_without_capacity_the_next_priority_is_used_and_at_last_the_pod_waits_with_all_reasons() -> None:
     assert provisioning(of_class([class_pod("p")], out=["spot"])) == ["flex-start"]
     plan = of_class([class_pod("p")], out=["spot", "flexStart"])
@@ -406,10 +400,12 @@ def test_a_priority_that_the_emulator_does_not_know_leaves_the_others() -> None:
     assert "priority 1 of compute class cheap has no machineType" in waiting.refused["p0"]
 
 
-def test_a_priority_with_zones_gets_nodes_in_them_only() -> None:
+def test_a_priority_with_zones_gets_nodes_in_them_only_and_each_replica_its_own() -> None:
     zoned = [{"machineType": "g2-standard-24", "location": {"zones": [ZONES[1]]}}]
     plan = of_class([class_pod("p0"), class_pod("p1")], changes={"priorities": zoned})
     assert [nodes.label(new.node, ZONE) for new in plan.new_nodes] == [ZONES[1]] * 2
+    assert len({new.node["metadata"]["name"] for new in plan.new_nodes}) == 2
+    assert len({nodes.pool_of(new.node) for new in plan.new_nodes}) == 1
     elsewhere = replace(OWN_SPOT, capacity="onDemand")
     assert pools_of_class([elsewhere], 1, priorities=zoned) == {"created": 1}
     assert pools_of_class([replace(elsewhere, zones=[ZONES[1]])], 1, priorities=zoned) == {"own": 1}
@@ -516,7 +512,6 @@ def test_a_pod_that_consumes_a_request_uses_its_nodes_and_creates_none() -> None
     waiting = l4_pod("p")
     waiting["metadata"]["annotations"] = {"autoscaling.x-k8s.io/consume-provisioning-request": "r"}
     plan = planner.plan(STANDARD, [GPU_POOL], [], [waiting])
-    assert plan.new_nodes == []
-    assert plan.refused["p"] == "only its ProvisioningRequest r creates nodes for it"
+    assert (plan.new_nodes, plan.refused["p"]) == ([], "only its ProvisioningRequest r creates nodes for it")
     there = nodes_of(GPU_POOL, 1)
     assert planner.plan(STANDARD, [GPU_POOL], there, [waiting]).needed == {there[0]["metadata"]["name"]}

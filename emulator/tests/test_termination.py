@@ -205,7 +205,6 @@ def test_a_pre_stop_hook_comes_before_sigterm_and_is_part_of_the_grace_period(mo
     assert slept == [15, 18, termination.PRE_STOP_SECONDS]
 
 
-# ------------------------------------------------------------------------------------------------------ liveness probes
 PROBE = {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 0.1, "failureThreshold": 2}
 PORTS = [{"name": "health", "containerPort": 8081}]
 # As a Kueue whose first manager has ended: the program runs on, and nothing listens any more.
