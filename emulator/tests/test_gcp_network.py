@@ -28,7 +28,6 @@ from emulator.tests.gcp_engine import (
     Values,
     accepted,
     but,
-    mistakes,
 )
 from gke_ai.catalog.project.apis import REASONS
 
@@ -59,25 +58,6 @@ def network(cloud: Engine) -> Engine:
         cloud.create(token, inputs)
     cloud.create(SERVICE_ACCOUNT, ACCOUNT)
     return cloud
-
-
-REFUSED = mistakes("network", "subnetwork", "proxy-only subnetwork", "nat", "service", "account")
-
-
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), REFUSED)
-def test_inputs_that_google_refuses_fail_the_check(
-    cloud: Engine, token: str, inputs: Values, path: str, text: str
-) -> None:
-    failures = cloud.check(token, inputs)[1]
-    assert [failure[0] for failure in failures] == [path], failures
-    assert text in failures[0][1]
-
-
-def test_at_most_50_networks_are_authorized(cloud: Engine) -> None:
-    blocks = [{"cidrBlock": f"8.8.{number}.0/24"} for number in range(51)]
-    (failure,) = cloud.check(CLUSTER, but(STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": blocks}))[1]
-    assert failure[0] == "masterAuthorizedNetworksConfig.cidrBlocks"
-    assert "At most 50" in failure[1]
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,15 @@ def test_a_missing_resource_function_or_project_is_named(cloud: Engine, tmp_path
 
 # ------------------------------------------------------------------------------------------------------------ mistakes
 VALID = ("standard cluster", "autopilot cluster", "node pool", "bucket", "member")
+OTHERS = ("network", "subnetwork", "proxy-only subnetwork", "nat", "service", "account")
+BLOCKS = {"cidrBlocks": [{"cidrBlock": f"8.8.{number}.0/24"} for number in range(51)]}
+TOO_MANY = (CLUSTER, but(STANDARD, masterAuthorizedNetworksConfig=BLOCKS), "masterAuthorizedNetworksConfig.cidrBlocks")
 
 
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(*VALID))
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "text"),
+    [*mistakes(*VALID, *OTHERS), pytest.param(*TOO_MANY, "At most 50", id="51 authorized networks")],
+)
 def test_a_mistake_is_refused_at_its_property(cloud: Engine, token: str, inputs: Values, path: str, text: str) -> None:
     failures = cloud.check(token, inputs)[1]
     assert [place for place, _ in failures] == [path], failures

@@ -153,10 +153,7 @@ def test_the_restart_policy_decides_whether_a_container_starts_again_after_a_gro
     again = {policy: [restarts(policy, code) for code in (0, 1, 3)] for policy in ("Always", "OnFailure", "Never")}
     assert again == {"Always": [True] * 3, "OnFailure": [False, True, True], "Never": [False] * 3}
     assert [backoff(restart) for restart in (*range(7), 5000)] == [0.5, 1, 2, 4, 8, 10, 10, 10]
-
-
-def test_a_signal_is_an_exit_status_above_128() -> None:
-    assert [exit_status(code) for code in (0, 3, -15, -9)] == [0, 3, 143, 137]
+    assert [exit_status(code) for code in (0, 3, -15, -9)] == [0, 3, 143, 137], "a signal is one above 128"
 
 
 def ended(code: int) -> ContainerState:
@@ -169,11 +166,10 @@ def ended(code: int) -> ContainerState:
 def test_a_pod_fails_if_one_of_its_containers_does() -> None:
     assert pod_status([ended(0), ended(0)], ended=True)["phase"] == "Succeeded"
     failed = pod_status([ended(0), ended(3)], ended=True)
-    assert failed["phase"] == "Failed"
     terminated = [status["state"]["terminated"] for status in failed["containerStatuses"]]
     assert [(end["exitCode"], end["reason"]) for end in terminated] == [(0, "Completed"), (3, "Error")]
     conditions = {condition["type"]: condition["status"] for condition in failed["conditions"]}
-    assert conditions == {"ContainersReady": "False", "Ready": "False"}
+    assert (failed["phase"], conditions) == ("Failed", {"ContainersReady": "False", "Ready": "False"})
 
 
 def test_a_restarted_container_waits_and_keeps_its_last_end() -> None:

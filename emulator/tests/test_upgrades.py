@@ -44,17 +44,13 @@ def test_a_multi_host_slice_is_recreated_at_once_whatever_the_settings_say() -> 
     assert windows(nodes, UpgradeSettings(max_surge=1)) == [Window(tuple(nodes), 0, 4, together=True)]
 
 
-def test_batches_have_a_number_of_nodes_or_a_share_rounded_down_to_one_at_least() -> None:
+def test_batches_have_a_number_or_share_of_nodes_and_soak_for_seven_days_at_most() -> None:
     def sizes(**stated: Any) -> list[int]:
         return [len(batch) for batch in batches(FIVE, UpgradeSettings(BLUE_GREEN, **stated))]
 
-    assert sizes(batch_nodes=2) == [2, 2, 1]
-    assert sizes(batch_share=0.5) == [2, 2, 1]
-    assert sizes(batch_share=0.1) == [1, 1, 1, 1, 1]
+    assert sizes(batch_nodes=2) == sizes(batch_share=0.5) == [2, 2, 1]
+    assert sizes(batch_share=0.1) == [1] * 5, "one at least"
     assert sizes(batch_nodes=9) == [5]
-
-
-def test_soaking_ends_after_seven_days_at_most() -> None:
     day = 86_400
     assert soaks(2, UpgradeSettings(BLUE_GREEN, batch_soak=60, pool_soak=3600)) == [60, 60, 3600]
     assert soaks(2, UpgradeSettings(BLUE_GREEN, batch_soak=3 * day, pool_soak=7 * day)) == [3 * day, 3 * day, day]
