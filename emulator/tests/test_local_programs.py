@@ -154,8 +154,8 @@ def pods_of(api: httpx.Client, job: str) -> list[Object]:
 
 
 def waiting(api: httpx.Client, name: str) -> Any:
-    """Why the container of a pod waits."""
-    return pod(api, name)["status"]["containerStatuses"][0]["state"].get("waiting")
+    """Why the container of a pod waits. Raises LookupError while it does not."""
+    return pod(api, name)["status"]["containerStatuses"][0]["state"]["waiting"]
 
 
 def remove(api: httpx.Client, name: str) -> None:
