@@ -1,7 +1,5 @@
 """The objects of a Gateway with model servers, as a user writes them for GKE, for tests."""
 
-from __future__ import annotations
-
 import base64
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

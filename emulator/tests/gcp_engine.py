@@ -1,7 +1,5 @@
 """Calls the gcp plugin as Pulumi's engine does, without a process, with inputs of `inputs.yaml`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures for the tests of the Kubernetes plugin: a cluster of the emulator, and the plugin configured for it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """emulator/run works with each Python of the project's range and in any folder, or says at once what to change."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """An archive of the tools is used as a whole and only with its checksum. Otherwise set-up refuses it, or builds."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -3,8 +3,6 @@
 The tests share one cluster, and two of them delete theirs at the end: no other test depends on an earlier one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

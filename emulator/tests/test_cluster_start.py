@@ -1,7 +1,5 @@
 """What happens if the first start of a cluster, or of a component, fails."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

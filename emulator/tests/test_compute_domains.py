@@ -1,7 +1,5 @@
 """The simulated driver for NVLink: the chart in place of NVIDIA's, templates of ComputeDomains, channels of nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Containers that run as local processes: their programs, arguments and scrape targets."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Connections from the API server to the local process of a Service or a pod."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Envoy's configuration and the objects' status, from the objects of the Gateway API."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Resources that a configuration expects to exist are reported with the command that creates them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No object of a cluster leads out of the folder that it belongs to."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A cluster on a full disk says so at once, and names etcd, the free space and the remedy."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

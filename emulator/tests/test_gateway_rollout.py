@@ -1,7 +1,5 @@
 """A changed route is applied once the endpoint pickers that it needs answer, and what fails is tried again."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

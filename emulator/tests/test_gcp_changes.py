@@ -1,7 +1,5 @@
 """The emulated gcp plugin plans changes as measured with Google's own provider."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The emulator's networks, accounts and APIs: Google's refusals, references between resources, REST bodies."""
 
-from __future__ import annotations
-
 import shlex
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The emulated gcp plugin, called as by the engine, with a recorder in place of its clusters."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -1,7 +1,5 @@
 """The REST bodies of the emulator's resources match Google's reference and discovery documents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pure parts of the emulated kubernetes plugin, and the code that both plugins share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The language host under the real engine: programs and plugins run correctly and never outlive it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Which pods a daemon takes for its own and which it leaves to be simulated, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 The tests share one cluster.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """How a container becomes a local process, and the status that its pod then has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

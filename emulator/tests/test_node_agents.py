@@ -1,7 +1,5 @@
 """GKE's DaemonSets on simulated nodes request the resources that the program's planning deducts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from typing import Any

@@ -3,8 +3,6 @@
 The tests of a cluster share one and depend on their order.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import uuid

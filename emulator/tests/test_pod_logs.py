@@ -1,7 +1,5 @@
 """Logs of local processes: the lines that a request selects, and those of pods that are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta

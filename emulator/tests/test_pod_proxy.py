@@ -1,7 +1,5 @@
 """Requests to pods through the daemon's HTTP proxy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

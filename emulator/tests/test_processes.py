@@ -1,7 +1,5 @@
 """What the processes of a cluster inherit from the shell that starts them, their ports, and waits for them."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """The nodes that the emulator creates for waiting pods, and the reasons why it creates none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

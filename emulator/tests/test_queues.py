@@ -1,7 +1,5 @@
 """Kueue's own counts are read from its metrics and its log."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Local processes find each other by the stable names of their pods."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The nodes of a ProvisioningRequest, and the conditions that it goes through."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

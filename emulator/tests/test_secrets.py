@@ -1,7 +1,5 @@
 """Secret Manager, and the add-on that synchronizes its secrets into a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """What `emulator/run capacity`, `delay` and `program` set, and that a scratch emulator can be discarded."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

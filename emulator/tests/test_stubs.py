@@ -1,7 +1,5 @@
 """The stubs serve the HTTP APIs of the real servers, and report the load that autoscaling acts on."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Pods of stubs end and restart as those of a kubelet: after preStop, SIGTERM and SIGKILL, and if a probe fails."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Set-up builds each tool once and completely, or reports a remedy; emulator/run adds almost no time."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Only here: the upgrade of a pool in a cluster with the real eviction API and real disruption budgets."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The plan of a pool's upgrade: which nodes are replaced together, by GKE's published rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

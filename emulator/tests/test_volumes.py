@@ -1,7 +1,5 @@
 """Disks of claims: created for machines that attach them, and refused with the driver's reason for the others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

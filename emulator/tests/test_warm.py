@@ -1,7 +1,5 @@
 """Programs that fork from the warm process behave as in an interpreter of their own, and end with who started them."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
