@@ -79,7 +79,6 @@ def test_program_in_yaml_deploys_and_is_deleted(emulator: Emulator) -> None:
     assert not list((emulator.state / "clusters").glob("*"))
 
 
-# -------------------------------------------------------------------------------------------- a repository of one's own
 @dataclass(frozen=True)
 class OwnRepository:
     """A folder for a repository, with a Python environment in which the wheels are installed and no checkout near."""

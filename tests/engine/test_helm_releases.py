@@ -99,7 +99,6 @@ def test_a_revision_that_is_marked_as_failed_is_so_in_label_and_content_and_else
     assert after == {key: value for key, value in before.release.items() if key != "info"}
 
 
-# -------------------------------------------------------------------------------------------------- the whole recovery
 def settle(monkeypatch: pytest.MonkeyPatch, *revisions: Revision, recorded: bool) -> tuple[Any, Any, Any, Repair]:
     """Settles a release of which Helm has these revisions: the state, installed and unfinished ones, the repair."""
 

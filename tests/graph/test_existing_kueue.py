@@ -159,7 +159,6 @@ def test_a_preview_refuses_a_kueue_that_can_not_do_it_also_without_queues_of_its
         run(config, replace(CLUSTER, kueue=found), monkeypatch)
 
 
-# ------------------------------------------------------------------------------------------------- objects by name
 RESEARCH = {
     "flavors": [{"name": "l4", "mode": "existing", "pools": ["gpupool"]}],
     "localQueues": [{"name": "team", "mode": "existing", "namespace": "llm", "clusterQueue": "research"}],

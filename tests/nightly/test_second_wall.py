@@ -36,7 +36,6 @@ ENDS = {"emulator.gke-ai/finish": "Succeeded", READY_AFTER: "1500ms"}
 AT_A_TIME = 60
 
 
-# ------------------------------------------------------------------------------------------------------- honest runs
 def ending(template: Object) -> None:
     """Lets the pods of a template end when they have started."""
     template.setdefault("metadata", {}).setdefault("annotations", {}).update(ENDS)
@@ -150,7 +149,6 @@ def test_honest_runs_of_all_kinds_end_and_hardly_any_is_delayed(team_a: Credenti
     assert delayed.total() <= RUNS * DELAYED, "controllers create a refused pod again, but it should be rare"
 
 
-# ------------------------------------------------------------------------------------------------- without the policy
 @pytest.fixture(scope="module")
 def unguarded(team_a: Credential, shared: Emulator) -> Credential:
     """The member, with the policy of its namespace switched off."""

@@ -47,7 +47,6 @@ def ask(place: Place, runs: Mapping[str, tuple[Manifest, str]]) -> dict[str, Ans
         }
 
 
-# ------------------------------------------------------------------------------------------------------ public reports
 @contextmanager
 def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
     """A cluster with the queues and runs of reports."""
@@ -121,7 +120,6 @@ def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[s
     assert tuple(run.name for run in answer.ahead) == question.ahead
 
 
-# ------------------------------------------------------------------------------------------------------ Kueue's tables
 def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[str]:
     """Asks the questions of tables, and yields what differs from them."""
 

@@ -105,7 +105,6 @@ def test_token_that_can_work_is_accepted(stated: str | None, encrypted: bool, en
     assert list(token_problems(stated, encrypted, environment)) == []
 
 
-# ---------------------------------------------------------------------------------------------------------- the gateway
 def test_a_route_matches_64_models_and_adapters() -> None:
     values = gateway()
     adapters = [{"name": f"adapter-{number}", "source": "my-team/sql"} for number in range(64)]

@@ -115,7 +115,6 @@ def test_a_block_that_a_change_adds_or_removes_has_no_nodes_before_or_after() ->
     assert texts.count("no node") == texts.count("no nodes") == 2
 
 
-# ---------------------------------------------------------------------------------------------------------- the picture
 def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run() -> None:
     picture = rehearsed.picture(moved())
     texts = texts_of(picture)

@@ -110,7 +110,6 @@ def test_submit_refuses_a_run_whose_pools_have_all_ended_and_notes_those_that_wi
     assert ending([], AFTER) == ("", [])
 
 
-# ------------------------------------------------------------------------------------------------------------ simulate
 def day(trace: list[Any], begin: datetime | None, *pools: Object) -> Replay:
     capacity = plenty()
     capacity.begin = begin
@@ -147,7 +146,6 @@ def test_a_simulation_notes_the_hour_of_the_end() -> None:
     assert [*simulate.reservation_ends("a.yaml", configured(8, gpuPools=[gpu_pool()]), BEFORE, runs)] == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- when
 def question(*nodes: Object, flavors: tuple[str, ...] = ()) -> tuple[Answer, list[str]]:
     flavor = {"metadata": {"name": "l4"}, "spec": {"nodeLabels": {GKE_NODEPOOL: "march"}}}
     group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "l4", "resources": []}]}

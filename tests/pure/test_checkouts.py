@@ -142,7 +142,6 @@ def test_git_never_runs_in_a_strangers_folder(checkout: Path, monkeypatch: pytes
     assert not any(folder.exists() for folder in folders), "nothing stays behind"
 
 
-# ------------------------------------------------------------------------------------- forms of checkouts that are read
 def test_a_worktree_a_packed_repository_and_a_clone_are_read(checkout: Path, tmp_path: Path) -> None:
     commit(checkout, "gc --quiet", f"worktree add --detach {tmp_path / 'tree'}")
     assert (tmp_path / "tree" / ".git").is_file()

@@ -38,7 +38,6 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
 SECONDS, BYTES = 5, 50 * 2**20
 
 
-# ---------------------------------------------------------------------------------------------------- bounded
 def manager_configuration(file: Path) -> None:
     assert kueue.configuration(Answer(200, {"data": {kueue.KEY: file.read_text()}})) is None
     raise Stop(f"{file} is left out")
@@ -129,7 +128,6 @@ def test_a_file_without_end_and_one_that_is_no_text_are_refused(tmp_path: Path) 
         read_file(tmp_path / "bytes", Reader.PULUMI)
 
 
-# ------------------------------------------------------------------------------------------------- as kubectl reads
 # What kubectl makes of a plain scalar: its JSON.
 YES = ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE", "!!bool&yes")
 NO = ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")
@@ -218,7 +216,6 @@ def test_kubectl_itself_reads_them_so(tmp_path: Path) -> None:
         assert read(head + text, Reader.KUBECTL)[0]["data"] == value
 
 
-# -------------------------------------------------------------------------------------------------- as Pulumi reads
 def test_pulumi_reads_only_true_and_false_as_booleans_and_a_merge_replaces_nothing() -> None:
     text = "a: yes\nb: true\nc: off\ny: n\nd: 2026-01-01\nx: &x {a: 1, b: 2}\nz:\n  a: 3\n  <<: *x\n"
     merged = {"x": {"a": 1, "b": 2}, "z": {"a": 3, "b": 2}}
@@ -232,7 +229,6 @@ def test_what_the_program_writes_is_read_back() -> None:
     assert read(text, Reader.KUBECTL) == [{**value, "c": [1, 2.5, True, None, "0777", "1:30", False]}]
 
 
-# ------------------------------------------------------------------------------------------------------- one reader
 # Where PyYAML loads: tables of this project, output of Helm for pinned charts, and kubeconfigs, whose commands are run.
 LOADED = {
     *("gke_ai/catalog/documents.py", "gke_ai/catalog/tables.py", "gke_ai/forecast/rehearse/plain.py"),

@@ -31,8 +31,12 @@ from gke_ai.forecast.result.forecast import (
 from gke_ai.workspace.emulation import CAPACITY
 from tests.support.rehearsal.outcomes import compare, differences
 from tests.support.timelines import (
+    GEMMA,
+    JOB,
+    RUN,
+    RUNS,
     UNUSED,
-    Item,
+    Observed,
     cluster_queue,
     cohort,
     conditions,
@@ -48,10 +52,6 @@ from tests.support.timelines import (
     workload,
 )
 
-Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
-JOB = owned("Job", "finetune", "job-uid")
-RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
-RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
 EVICTED = (3, "workload", evicted("wj", JOB, "other", "unknown"))
 POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")
 

@@ -13,7 +13,12 @@ from gke_ai.forecast.result.forecast import Eviction, Forecast, Interruption
 from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.emulation import UPGRADED
 from tests.support.timelines import (
+    GEMMA,
+    JOB,
+    RUN,
+    RUNS,
     Item,
+    Observed,
     conditions,
     deployment,
     job,
@@ -25,11 +30,6 @@ from tests.support.timelines import (
     timeline,
     workload,
 )
-
-Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
-JOB = owned("Job", "finetune", "job-uid")
-RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
-RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
 
 
 def marked(uid: str, state: str) -> Item:

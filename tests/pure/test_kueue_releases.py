@@ -56,7 +56,6 @@ def test_changes_are_those_of_the_minor_versions_and_patches_in_between() -> Non
     assert [*changes("0.19.2", "0.19.7")] == []
 
 
-# ----------------------------------------------------------------------------------------------------------- rehearsals
 def test_nothing_differs_if_the_emulator_has_the_release_of_the_cluster() -> None:
     assert [release.rehearsed(snapshot(version)) for version in RELEASES] == [*RELEASES]
     assert [note for version in RELEASES for note in release.notes(snapshot(version))] == []

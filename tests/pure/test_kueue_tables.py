@@ -30,7 +30,6 @@ compiled = pytest.mark.slow
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-# ------------------------------------------------------------------------------------------------------ the tables
 @compiled
 def test_every_table_is_printed_and_compared_or_left_out_for_a_reason() -> None:
     assert {table["test"] for table in tables()} == set(TESTS) == {*COMPARED, *NOT_COMPARED}
@@ -71,7 +70,6 @@ def test_an_answer_about_a_workload_that_waits_is_compared_with_its_table() -> N
         assert (decided == question.expected) is is_right
 
 
-# -------------------------------------------------------------------------------------------------------- assignments
 def test_a_compressed_assignment_is_read_and_written_again() -> None:
     individual = {"prefix": "x-", "suffix": ".a", "roots": ["1", "2"]}
     part = {"domainCount": 2, "valuesPerLevel": [{"universal": "b"}, {"individual": individual}]}
@@ -81,7 +79,6 @@ def test_a_compressed_assignment_is_read_and_written_again() -> None:
     assert [*assigned(renamed)] == [(("b", "t-x-1.a"), 3), (("b", "t-x-2.a"), 3)]
 
 
-# ----------------------------------------------------------------------------------------- differences, planted by hand
 TAKEN = Decision("/victim", "preempted", reason="InClusterQueue", preemptor="/in")
 ADMITTED = Decision("/in", "admitted", "main×1: cpu t000-spot")
 LATER = frozenset({"/in", "/next"})

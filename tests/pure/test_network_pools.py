@@ -98,7 +98,6 @@ def test_nodes_that_stay_and_a_missing_gcloud_stop_before_anything_is_deleted(mo
         scale()
 
 
-# ------------------------------------------------------------------------------------------------------------- updates
 def step(op: str, name: str = "b200", new: Object | None = None, **old: Any) -> Object:
     """An event of a preview about a pool."""
     state, urn = pool(name, **old), f"urn::{name}"

@@ -58,7 +58,6 @@ def named(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {})}, **more}
 
 
-# --------------------------------------------------------------------------------------------------------------- pools
 def test_autoscaled_pools_have_the_limits_network_and_nodes_of_googles_api() -> None:
     profile = {"networkConfig": {"acceleratorNetworkProfile": "auto", "subnetwork": "private"}}
     (spot, tpu), notes = records(snapshot(pools=[SPOT | profile, TPU]))
@@ -139,7 +138,6 @@ def test_recorded_pools_are_replaced_and_nodes_stay(tmp_path: Path, monkeypatch:
     assert [pool.name for pool in read_pools(Folder("queues").pools)] == ["c"]
 
 
-# --------------------------------------------------------------------------------------------------------------- Kueue
 def deployment(image: str, *arguments: str) -> dict[str, Any]:
     container = {"name": "manager", "image": image, "args": ["--config=/x.yaml", *arguments]}
     return {"spec": {"template": {"spec": {"containers": [{"name": "proxy", "image": "proxy:v1.2.3"}, container]}}}}
@@ -227,7 +225,6 @@ def test_an_evicted_workload_without_a_controller_loses_pods_and_admission(monke
     assert body["status"]["admission"] is None
 
 
-# -------------------------------------------------------------------------------------------------------- its manager
 def manager(node: str) -> dict[str, Any]:
     return named("manager", "kueue-system", spec={"nodeName": node})
 
@@ -251,7 +248,6 @@ def test_scratch_managers_run_on_a_snapshots_node(nodes: list[tuple[str, list[st
     assert adopted.objects.keys() == kinds().keys()
 
 
-# ---------------------------------------------------------------------------------------------------------- the command
 def test_a_snapshot_of_a_kubeconfig_needs_no_stack_and_keeps_the_names_of_manifests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,6 @@ SEEDS = 100
 CASE = random_case(0)
 
 
-# ---------------------------------------------------------------------------------------------------------- the changes
 def test_a_seed_always_gives_the_same_change_and_the_seeds_every_kind_of_change() -> None:
     assert [generate(seed) for seed in range(3)] == [generate(seed) for seed in range(3)]
     cases = [random_case(seed) for seed in range(SEEDS)]
@@ -44,7 +43,6 @@ def test_the_scenarios_of_several_seeds_are_one_valid_configuration_and_a_refuse
     assert "gke-ai:queues" in problems([("seed-0", scenario)])
 
 
-# -------------------------------------------------------------------------------------------------- planted predictions
 TRUE = Forecast(
     stack="test",
     change="queues",
@@ -108,7 +106,6 @@ def test_a_planted_wrong_prediction_is_found(plant: Callable[[Forecast], Forecas
         assert all(line.name.startswith(where) for line in lines)
 
 
-# ------------------------------------------------------------------------------------------------------------- verdicts
 def outcome(*fates: Fate, forecast: Forecast = TRUE) -> Outcome:
     return Outcome(Counter(), Counter(fates), forecast)
 

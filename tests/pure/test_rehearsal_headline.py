@@ -192,7 +192,6 @@ def test_all_kinds_of_events_are_in_the_headline() -> None:
     assert set(headlines(forecast)) == {sentence(forecast)}
 
 
-# ------------------------------------------------------------------------------------------------------------- nothing
 @pytest.mark.parametrize("forecast", [QUIET, STEADY], ids=["empty", "steady"])
 def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) -> None:
     assert not has_effect(forecast)
@@ -202,7 +201,6 @@ def test_only_a_change_without_any_effect_changes_nothing(forecast: Forecast) ->
     assert sentence(unsettled) == f"{NOTHING} The cluster had not settled after 10 minutes."
 
 
-# ------------------------------------------------------------------------------------------ events that belong together
 def test_removed_servers_are_one_part_and_an_evicted_run_starts_again() -> None:
     both = replace(QUIET, servers=(*scaled("a", 1, 0, 0, 0)["servers"], *scaled("b", 2, 0, 0, 0)["servers"]))
     assert sentence(both) == "Merging this removes servers a and b (3 ready replicas)."
@@ -255,7 +253,6 @@ def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> 
     assert rows["Servers"][0][-1] == "out at the end"
 
 
-# ------------------------------------------------------------------------------------------------- read from timelines
 def test_the_only_server_is_removed_and_a_waiting_run_starts() -> None:
     server, replicas = deployment("gemma", 1, 1), replica("a", node="node-1")
     admitted = workload("wa", owned("Pod", "gemma-abc-1", "a"), 30, flavor="l4")

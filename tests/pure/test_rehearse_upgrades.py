@@ -29,7 +29,6 @@ def pins(path: Path) -> dict[str, Any]:
     return content
 
 
-# ---------------------------------------------------------------------------------------------------- what is upgraded
 def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool_and_has_a_title() -> None:
     assert parse("") is None
     assert parse("kueue") == Upgrade(("kueue",))
@@ -101,7 +100,6 @@ def test_a_jobset_that_the_emulator_does_not_have_and_a_stack_without_queues_are
         Upgrade(("kueue",)).configurations(path, tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------------------- standstill
 def test_a_webhook_refuses_and_kueue_has_no_leader_from_the_last_sign_to_the_next() -> None:
     assert refused([(0, True), (1, True), (2, False), (3, False), (5, True), (6, True)]) == 4
     assert refused([(0, True), (1, True)]) == 0

@@ -19,7 +19,6 @@ def texts(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-# ---------------------------------------------------------------------------------------------------------- the folder
 def test_a_rerun_removes_what_it_wrote_before_and_no_other_file(tmp_path: Path) -> None:
     assert write(tmp_path, "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"}) == Outcome((QUEUE, JOB), (), 0)
     others = {
@@ -64,7 +63,6 @@ def test_flux_reads_the_folder_from_the_root_of_its_repository(tmp_path: Path) -
     assert path_in_repository(tmp_path / "clusters" / "dev") == "clusters/dev"
 
 
-# ------------------------------------------------------------------------------------------------------- the documents
 WORDS = [
     *("y", "on", "No", "~", "null", "1e3", "012", "0x1f", "12:30"),
     *("1_000", ".5", "2026-11-20", "=", "<<", "a: b", ""),
@@ -89,7 +87,6 @@ def test_the_order_of_keys_does_not_depend_on_the_preview() -> None:
     assert document(one).splitlines()[:3] == ["apiVersion: batch/v1", "kind: Job", "metadata: {}"]
 
 
-# ------------------------------------------------------------------------------------------------------------- refused
 def config_map(value: str, kind: str = "ConfigMap") -> Resource:
     token, metadata = f"kubernetes:core/v1:{kind}", {"name": "a", "namespace": "llm"}
     inputs = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"bucket": value}}

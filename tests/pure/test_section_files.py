@@ -61,7 +61,6 @@ def problems(values: Mapping[str, object], folder: Path) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-# ---------------------------------------------------------------------------------------------------------- reading
 def test_a_configuration_in_files_is_the_same_as_in_one_and_files_of_teams_are_joined(tmp_path: Path) -> None:
     path = in_files(tmp_path / "Pulumi.dev.yaml", good())
     assert read_sections(path) == {"gcp:project": "my-project", **{f"{PREFIX}{key}": v for key, v in good().items()}}
@@ -165,7 +164,6 @@ def test_the_schema_accepts_the_sections_that_the_program_reads_from_files() -> 
         assert not validator.is_valid({"config": {f"{PREFIX}serving": wrong}})
 
 
-# ------------------------------------------------------------------------------------------------------------- size
 def large(path: Path) -> Path:
     """A configuration that is too large for Pulumi."""
     env = {f"V{number}": "x" * 1000 for number in range(140)}
@@ -205,7 +203,6 @@ def test_checks_refuse_what_is_too_large(tmp_path: Path) -> None:
         sources.changed("dev", file)
 
 
-# ---------------------------------------------------------------------------------------------------------- readers
 @pytest.fixture
 def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulator without resources."""

@@ -67,7 +67,6 @@ def test_a_run_asks_in_the_words_of_kueue(kind: str, level: str) -> None:
     assert [requested(pod_set) for pod_set in ({}, {"topologyRequest": {"required": "rack"}})] == ["", ""]
 
 
-# ------------------------------------------------------------------------------------------------------------- picture
 NODES = [BlockNode("a", "a-1", "h1", "n1", 8), BlockNode("b", "b-1", "h2", "n2", 8)]
 
 

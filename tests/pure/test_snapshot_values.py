@@ -157,7 +157,6 @@ DANGLING: Mapping[str, str] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------- a snapshot
 def whole() -> dict[str, Any]:
     """A snapshot with one object of each kind, which has each listed field."""
     number = count(1)

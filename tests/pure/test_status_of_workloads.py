@@ -86,7 +86,6 @@ def test_few_workloads_are_a_row_each_with_their_wait_in_a_suitable_unit() -> No
     assert {seconds: span(seconds) for seconds in texts} == texts
 
 
-# ---------------------------------------------------------------------------------------------------- admission checks
 def checked(message: str = "", state: str = "Pending") -> dict[str, Any]:
     return workload(1, "QuotaReserved", admissionChecks=[{"name": "dws", "state": state, "message": message}])
 
@@ -150,7 +149,6 @@ def test_a_request_whose_pool_is_gone_is_named_with_its_remedy() -> None:
         assert "successfully queued" in found
 
 
-# ------------------------------------------------------------------------------------------ workloads that Kueue skips
 def skipped(number: int, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
     """A workload of which Kueue has said nothing."""
     container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
@@ -249,7 +247,6 @@ def test_3000_runs_without_a_workload_are_a_row_of_their_queue() -> None:
     assert "WorkloadPriorityClass x does not exist" in row
 
 
-# ---------------------------------------------------------------------------------------------------------- many runs
 def test_3000_runs_are_matched_with_3000_pods_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of comparisons grows with the pods, not with runs times pods. No bucket is read for hidden rows."""
     jobs = [Run(f"r-{number}", "llm", "Job", "job", "gs://saved/r", run(f"r-{number}")) for number in range(3000)]

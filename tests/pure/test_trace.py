@@ -102,7 +102,6 @@ def test_hostile_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read(file(tmp_path, HEADER, ROW))
 
 
-# ---------------------------------------------------------------------------------------------------------- generator
 def test_the_same_seed_gives_the_same_trace_of_small_enough_runs_and_a_part_begins_at_zero() -> None:
     sources = [Source("team/gpus"), Source("team/tpus")]
     first, again, other = (generate(sources, 100, seed) for seed in (1, 1, 2))
@@ -128,7 +127,6 @@ def test_a_generated_trace_has_the_stated_distributions() -> None:
     assert sum(row.spot for row in rows) / len(rows) == pytest.approx(distributions.SPOT, abs=0.02)
 
 
-# ---------------------------------------------------------------------------------- public formats, rows of our own
 QUEUES = {"": "team/gpus", "LS": "team/servers"}
 ALIBABA = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time",

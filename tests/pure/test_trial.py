@@ -50,7 +50,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# ----------------------------------------------------------------------------------------------------------- the budget
 @pytest.mark.parametrize(
     ("hourly", "budget", "minutes", "seconds"),
     [
@@ -112,7 +111,6 @@ def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_peo
     assert [shown(seconds) for seconds in (50.4, 250, 3900)] == ["50 s", "4 min 10 s", "1 h 05 min"]
 
 
-# ------------------------------------------------------------------------------------------------------------- the file
 def outcome(**changed: Any) -> Outcome:
     steps = (Step("up", DONE, 60), Step("verify", DONE, 5), Step("smoke", DONE, 5), Step("down", DONE, 50))
     servers = (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),)
@@ -166,7 +164,6 @@ def test_only_known_reasons_of_a_message_reach_the_file_and_a_failed_claim_fails
     assert [step.result for step in steps] == [FAILED, FAILED]
 
 
-# ----------------------------------------------------------------------------------------------------------- the limits
 @pytest.fixture
 def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
@@ -224,7 +221,6 @@ def test_a_failed_update_gives_the_reasons_that_it_printed(shell: Callable[[str]
     assert (step.result, step.reasons) == (FAILED, ("QUOTA_EXCEEDED",))
 
 
-# ----------------------------------------------------------------------------------------------------------- the record
 def test_a_second_trial_is_refused_while_one_runs_and_after_a_kill(state: Path) -> None:
     config = state / "trials" / "trial-x" / "x.yaml"
     config.parent.mkdir(parents=True)

@@ -193,7 +193,6 @@ def test_the_run_of_the_tutorial_needs_no_more_than_the_command_that_the_tutoria
     trusted.check_variables((variable["name"] for variable in spec["env"]), named)
 
 
-# ---------------------------------------------------------------------------------------------------------- model cache
 def download() -> Object:
     """The pod of a Job that fills a bucket, as the product creates it."""
     spec = download_pod(Download("b", "google/gemma", "main", TokenSecret(name="hf", key="token"), 60), "program")

@@ -122,7 +122,6 @@ def test_pod_sets_that_are_too_large_together_are_added_up_and_one_may_start_wit
     assert not only_wait(*QUEUES, (2, "workload", partial)).never
 
 
-# ------------------------------------------------------------------------------------- workloads that Kueue passes over
 def pod_set(image: str, count: int = 1) -> list[Item]:
     return [{"name": "main", "count": count, "template": {"spec": {"containers": [{"image": image, "resources": {}}]}}}]
 
@@ -192,7 +191,6 @@ def test_a_namespace_that_no_longer_matches_its_queue_lets_its_runs_wait_forever
     assert (wait.text, wait.never, wait.otherwise) == (text, True, True)
 
 
-# -------------------------------------------------------------------------------- pods that do not exist, or stay gated
 ERROR = "Error creating: "
 QUOTA = ERROR + 'pods "x" is forbidden: exceeded quota: pods, requested: pods=1, used: pods={}, limited: pods={}'
 
@@ -272,7 +270,6 @@ def test_a_run_of_which_kueue_knows_nothing_or_that_names_no_queue_is_said_to_wa
     assert (wait.text, wait.never) == ("a queue: it names none, and Kueue holds runs without one", True)
 
 
-# --------------------------------------------------------------------------------------------------------------- nodes
 def test_a_pod_without_accelerators_waits_for_a_node_in_the_queue_of_its_run() -> None:
     lacks = replica("r", "web", gpus=0, unschedulable=True)
     lacks["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name")

@@ -50,7 +50,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
 def test_a_manifest_is_submitted_as_it_stands(file: Path) -> None:
     run = read_run(file, STACK, snapshot())
     assert run.title == "Job training/mine"
@@ -138,7 +137,6 @@ def test_a_file_without_a_run_is_refused(file: Path, content: str, message: str)
         read_run(file, STACK, snapshot())
 
 
-# ------------------------------------------------------------------------------------------------------------ deciding
 MINE = timelines.owned("Job", "mine", "job-mine")
 
 
@@ -233,7 +231,6 @@ def test_copies_of_queues_name_copies_of_flavors_and_cohorts() -> None:
     assert renamed(spec("")) == spec(PREFIX)
 
 
-# ------------------------------------------------------------------------------------------------------------ printing
 STARTS = Answer("llm/job/mine", "training", admitted=True, flavors=("l4",), pods=2, requested=2)
 WAITS = Answer("llm/job/mine", "training", requested=2, waits_for="2 more GPUs in flavor l4")
 VICTIM = Eviction(named("llm/job/other"), "gpus", 20, "Preempted", "InClusterQueue", named("llm/job/mine"), "l4")

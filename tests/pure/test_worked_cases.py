@@ -53,7 +53,6 @@ def name_of(item: Object) -> tuple[str, str | None, str]:
     return item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]
 
 
-# -------------------------------------------------------------------------------------------------- fates of workloads
 def workload(
     name: str, flavor: str | None = None, kind: str = "Job", uid: str = "", **more: tuple[str, str, str]
 ) -> Object:

@@ -144,3 +144,10 @@ def timeline(
         for entry in sorted(observed, key=lambda entry: entry[0])
     )
     return Timeline(observations, 5.0, ended, settled)
+
+
+# A run that has its quota, and a server.
+Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
+JOB = owned("Job", "finetune", "job-uid")
+RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
+RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))

@@ -46,7 +46,6 @@ def generate(seed: int) -> SeededCase:
 random_case = cache(generate)
 
 
-# ------------------------------------------------------------------------------------------------------------ scenarios
 def _scenario(dice: random.Random) -> Scenario:
     flavors = ["l4", "spot"][: dice.choice((1, 2))]
     pools = tuple(Pool(flavor, dice.randint(3, 8), "spot" if flavor == "spot" else "onDemand") for flavor in flavors)
@@ -91,7 +90,6 @@ def _server(dice: random.Random, number: int) -> Run:
     return Run(f"server-{number}", "serving", gpus, dice.choice(("middle", "high")), "Deployment", replicas)
 
 
-# ------------------------------------------------------------------------------------------------------------- changes
 def _change(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     changes: list[tuple[int, Callable[[random.Random, Scenario], tuple[Scenario, str]]]] = [
         (4, _change_quota),

@@ -17,7 +17,6 @@ MUCH = "1000000000000"
 QUEUE, FLAVOR, TOPOLOGY, WORKLOAD = "main", "tas", "levels", "workload"
 
 
-# --------------------------------------------------------------------------------------------------------- assignments
 def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) -> Object:
     """A topology assignment of domains with their pods, as Kueue's API has it."""
     values, counts = zip(*domains, strict=True)
@@ -26,7 +25,6 @@ def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) 
     return {"levels": levels, "slices": [part]}
 
 
-# -------------------------------------------------------------------------------------------------- in a shared cluster
 def in_cluster(value: Any, host: Callable[[str], str]) -> Any:
     """A part of an object with other names of hosts, wherever it selects them or has pods on them."""
     if isinstance(value, list):
@@ -80,7 +78,6 @@ def pods(case: Mapping[str, Any], case_id: str, namespace: str, named: Mapping[s
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": pod["status"]}
 
 
-# -------------------------------------------------------------------------------------------------- tables of placement
 def scheduled(case: Mapping[str, Any]) -> Object:
     """A case of placement as one of scheduling: a workload in a queue with a flavor of these nodes and levels."""
     sets = case["podSets"]
