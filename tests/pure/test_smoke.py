@@ -197,6 +197,15 @@ def test_each_adapter_of_a_server_is_asked_too(capsys: pytest.CaptureFixture[str
     assert "llm/gemma: sql" in capsys.readouterr().out
 
 
+def test_one_server_that_fails_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(lambda body: (200, COMPLETION) if body["model"] == "good" else (500, {}))
+    with serving(cluster) as address:
+        servers = tuple({**output("vllm"), "name": "gemma", "model": model} for model in ("good", "bad"))
+        assert smoke.smoke(Deployed("dev", address=address, servers=servers)) == 1
+    printed = capsys.readouterr().out
+    assert ("pass" in printed, "fail" in printed) == (True, True)
+
+
 ENDLESS = 'no endpoints available for service "llm-service"'
 
 

@@ -155,6 +155,7 @@ def test_a_run_waits_for_the_first_one_of_a_queue_that_keeps_its_order_or_for_on
     texts = {str(wait.workload): (wait.text, wait.never) for wait in forecast.waits}
     before = "llm/job/finetune, which is before it in ClusterQueue cluster-queue (StrictFIFO)"
     assert texts["llm/job/sweep"] == (before, True)
+    assert texts["llm/job/finetune"][1], "it asks for more than its queue may ever use"
     overtaken = says("w1", JOB, "Workload no longer fits after processing another workload")
     assert only_wait(*QUEUES, (1, "workload", overtaken)).text == OVERTAKEN
 
