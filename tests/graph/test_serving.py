@@ -10,7 +10,7 @@ from gke_ai.catalog.engines.engine import CURRENT, ENGINES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.components import JetStreamServer
 from gke_ai.components.base import arguments_of
-from gke_ai.components.serving.server import ModelServer
+from gke_ai.components.serving.server import ModelServer, container_of
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
 from gke_ai.settings.rules.warnings import legacy_engines
@@ -238,3 +238,13 @@ def test_vllm_lets_open_answers_finish_within_the_grace_period(image: Any, keys:
 def test_tgi_has_no_such_flag() -> None:
     flags = Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it").command_line.flags
     assert not [flag for flag in flags if "shutdown" in flag]
+
+
+def test_a_container_mounts_shared_memory_only_with_its_volume() -> None:
+    class Alone(Vllm):
+        shares_memory = False
+
+    section = {"engine": "vllm", "name": "chat", "model": "google/gemma-3-4b-it", "accelerator": "nvidia-l4"}
+    containers: list[Any] = [container_of(kind.model_validate(section), 1, {}) for kind in (Vllm, Alone)]
+    mounts = [[mount["name"] for mount in container["volume_mounts"]] for container in containers]
+    assert mounts == [["dshm"], []]
