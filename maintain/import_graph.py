@@ -1,7 +1,5 @@
 """The folders of the repository, and which of them each imports: `python -m maintain.import_graph` draws them."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
@@ -107,8 +105,7 @@ def mermaid(graph: Graph) -> str:
     """The rooms as a graph in Mermaid: each arrow leads to a room that is imported, if none between them is."""
     lines = ["graph TD"]
     for name, direct in sorted(graph.items()):
-        indirect = {other for middle in direct for other in reached(middle, graph)}
-        if others := sorted(direct - indirect):
+        if others := sorted(direct - {other for middle in direct for other in reached(middle, graph)}):
             lines.append(f"    {name} --> {' & '.join(others)}")
     return "\n".join(lines)
 

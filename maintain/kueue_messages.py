@@ -5,8 +5,6 @@ again: known texts keep their words, new ones have none, and vanished ones are l
 maintain/tests/test_kueue_messages.py fails until each has words or a class.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -25,23 +23,12 @@ NAME = "kueue/messages.yaml"
 FILE = ROOT / "gke_ai" / "catalog" / NAME
 # Where Kueue writes conditions and events of Workloads, conditions of queues, and the texts that they quote.
 SOURCES = (
-    "pkg/scheduler/*.go",
-    "pkg/scheduler/flavorassigner/*.go",
-    "pkg/scheduler/preemption/preemption.go",
-    "pkg/cache/scheduler/clusterqueue.go",
-    "pkg/cache/scheduler/tas_balanced_placement.go",
-    "pkg/cache/scheduler/tas_flavor_snapshot.go",
-    "pkg/controller/admissionchecks/provisioning/*.go",
-    "pkg/controller/concurrentadmission/controller.go",
-    "pkg/controller/core/workload_controller.go",
-    "pkg/controller/jobframework/reconciler.go",
-    "pkg/controller/jobs/statefulset/statefulset_reconciler.go",
-    "pkg/controller/tas/node_controller.go",
-    "pkg/dra/*.go",
-    "pkg/util/limitrange/limitrange.go",
-    "pkg/workload/*.go",
-    "pkg/workload/evict/*.go",
-    "pkg/workloadslicing/*.go",
+    *("scheduler/*.go", "scheduler/flavorassigner/*.go", "scheduler/preemption/preemption.go"),
+    *(f"cache/scheduler/{name}.go" for name in ("clusterqueue", "tas_balanced_placement", "tas_flavor_snapshot")),
+    *("controller/admissionchecks/provisioning/*.go", "controller/concurrentadmission/controller.go"),
+    *("controller/core/workload_controller.go", "controller/jobframework/reconciler.go"),
+    *("controller/jobs/statefulset/statefulset_reconciler.go", "controller/tas/node_controller.go"),
+    *("dra/*.go", "util/limitrange/limitrange.go", "workload/*.go", "workload/evict/*.go", "workloadslicing/*.go"),
 )
 CONSTANTS = ("apis/kueue/v1beta2/workload_types.go",)
 _NO_MESSAGE = re.compile(
@@ -56,7 +43,6 @@ _REASON = re.compile(
 
 
 def source(release: str = KUEUE_VERSION) -> Path:
-    """Returns the folder of a release's source, which the Go client downloads."""
     command = ["go", "mod", "download", "-json", MODULE]
     environment = os.environ | {"GOWORK": "off", "GO111MODULE": "on"}
     folder = BY_NAME[tool(release)].module.source
@@ -69,7 +55,7 @@ def forms(folder: Path) -> Mapping[str, list[str]]:
     seen: set[str] = set()
     found: dict[str, list[str]] = {}
     for pattern in SOURCES:
-        for file in sorted(folder.glob(pattern)):
+        for file in sorted((folder / "pkg").glob(pattern)):
             texts = [] if file.name.endswith("_test.go") else _texts(file.read_text())
             if new := [text for text in dict.fromkeys(texts) if text not in seen]:
                 found[str(file.relative_to(folder))] = new
@@ -85,12 +71,10 @@ def _texts(code: str) -> Iterator[str]:
 
 
 def reasons(folder: Path) -> set[str]:
-    """Returns the reasons of evictions and preemptions, as the API names them."""
     return {reason for file in CONSTANTS for reason in _REASON.findall((folder / file).read_text())}
 
 
 def written(found: Mapping[str, list[str]], head: str, words: Mapping[str, str]) -> str:
-    """Returns the table: the head of the file, and each text with its words."""
     lines = [head.rstrip(), f'release: "{KUEUE_VERSION}"', "messages:"]
     for file, texts in found.items():
         lines += [f"  {file}:", *(f"    {json.dumps(text)}: {json.dumps(words.get(text, ''))}" for text in texts)]
@@ -98,7 +82,6 @@ def written(found: Mapping[str, list[str]], head: str, words: Mapping[str, str])
 
 
 def known() -> Mapping[str, str]:
-    """Returns the words or the class of each text in the table."""
     return {text: words for of_file in table(NAME)["messages"].values() for text, words in of_file.items()}
 
 

@@ -1,12 +1,11 @@
 """`make test-nightly [PART=…]`: the tests that repeat, compare versions, kill or soak, in parts."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,19 +23,12 @@ class Part(NamedTuple):
     at_a_time: str = "loadfile"
 
 
-def cluster(*names: str) -> tuple[str, ...]:
-    """Files of which only some tests are nightly, by their names."""
-    return tuple(f"tests/cluster/test_{name}.py" for name in names)
+def files(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/test_{name}.py" for name in names)
 
 
-def nightly(*names: str) -> tuple[str, ...]:
-    """Files of which every test is nightly, by their names."""
-    return tuple(f"tests/nightly/test_{name}.py" for name in names)
-
-
-def maintain(*names: str) -> tuple[str, ...]:
-    """Files of tests of the tools of maintainers, by their names."""
-    return tuple(f"maintain/tests/test_{name}.py" for name in names)
+# Of the files of `cluster`, only some tests are nightly.
+cluster, nightly = partial(files, "tests/cluster"), partial(files, "tests/nightly")
 
 
 PARTS: Mapping[str, Part] = {
@@ -54,26 +46,20 @@ PARTS: Mapping[str, Part] = {
     "rollouts": Part((*cluster("environments", "model_cache", "training_job"), *nightly("canary", "pool_change"))),
     "systems": Part(
         (
-            *maintain("recording"),
+            *files("maintain/tests", "recording"),
             *cluster("flex_start", "multislice", "upgrade"),
-            *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
-            *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
+            *nightly("bandwidth", "mixed", "monitoring", "nvlink", "rdma"),
+            *nightly("new_attacks", "second_wall", "topology", "trainer_and_ray", "verify"),
             *nightly("vllm_autoscaling"),
         )
     ),
-    "emulator": Part(
-        (
-            *nightly("large_stack"),
-            *(f"emulator/tests/test_{name}.py" for name in ("cluster", "full_disk", "spare", "upgrade")),
-        )
-    ),
+    "emulator": Part((*nightly("large_stack"), *files("emulator/tests", "cluster", "full_disk", "spare", "upgrade"))),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
-    "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *maintain("bench")), "worksteal"),
+    "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *files("maintain/tests", "bench")), "worksteal"),
 }
 
 
 def record(files: Iterable[str], day: date, runs: Path = RUNS) -> None:
-    """Writes down that these files ran whole and passed, for docs/proven.md."""
     head, _, known = runs.read_text().partition("\n")
     new = {Path(file).stem: [day, KUEUE_VERSION] for file in files}
     runs.write_text(f"{head}\n{yaml.safe_dump(yaml.safe_load(known) | new, default_flow_style=None)}")
@@ -95,27 +81,14 @@ def main() -> None:
     failed = []
     for name, part in PARTS.items():
         if chosen in ("", name):
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-p",
-                "maintain.times",
-                "-p",
-                "maintain.nightly",
-                "-m",
-                "nightly",
-                "-n",
-                "3",
-            ]
-            command += ["--dist", part.at_a_time, "--durations", "12", *part.files]
+            options = f"-p maintain.times -p maintain.nightly -m nightly -n 3 --dist {part.at_a_time} --durations 12"
+            command = [sys.executable, "-m", "pytest", *options.split(), *part.files]
             print(f"part {name}", flush=True)
             if subprocess.run(command, check=False).returncode:
                 failed.append(name)
     if failed:
-        sys.exit(
-            f"Tests of these parts failed: {', '.join(failed)}. One part again:  make test-nightly PART={failed[0]}"
-        )
+        again = f"One part again:  make test-nightly PART={failed[0]}"
+        sys.exit(f"Tests of these parts failed: {', '.join(failed)}. {again}")
 
 
 if __name__ == "__main__":

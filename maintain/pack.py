@@ -6,8 +6,6 @@ It holds every program of `emulator/tools` for this platform, the Python package
 Python, and the licenses of what the programs contain. The same content gives the same archive.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import gzip
@@ -159,7 +157,6 @@ def pack(content: Path, file: Path) -> None:
 
 
 def output(*command: str, cwd: Path = ROOT) -> str:
-    """Runs a command and returns its output."""
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     if done.returncode:
         raise Stop(f"{' '.join(command[:4])} … failed: {done.stderr.strip()[-800:]}")

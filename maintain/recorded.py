@@ -6,8 +6,6 @@ CHECKOUT is another checkout of this project (`git worktree add FOLDER TAG`). De
 stay unchanged. See docs/upgrading.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -42,7 +40,6 @@ def main() -> None:
 
 
 def version(root: Path) -> str:
-    """The version of a checkout."""
     match = re.search(r'^PROJECT_VERSION = "(.+)"$', (package(root) / "catalog" / "versions.py").read_text(), re.M)
     return match[1] if match else NAMELESS
 

@@ -1,7 +1,5 @@
 """Prints the sizes of the product and its emulator. The emulator must stay smaller."""
 
-from __future__ import annotations
-
 import io
 import tokenize
 from pathlib import Path
@@ -26,7 +24,6 @@ def lines_of_code(file: Path) -> int:
 
 
 def files_of(*places: str) -> list[Path]:
-    """Returns the Python files in these files and folders, without tests."""
     files = [
         file for place in places for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py"))
     ]

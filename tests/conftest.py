@@ -1,16 +1,3 @@
 """The fixtures and hooks of the tests of the program."""
 
-from __future__ import annotations
-
-from tests.support.fixtures import (
-    build,
-    emulator,
-    emulator_with,
-    errors_of_asyncio,
-    loop,
-    pytest_collection_finish,
-    pytest_collection_modifyitems,
-    pytest_configure,
-    pytest_runtest_setup,
-    servers,
-)
+from tests.support.fixtures import *

@@ -223,11 +223,16 @@ def container_of(
         "image": engine_of(server).image if server.image is None else server.image,
         "resources": workload.resources(server, accelerators, server.accelerator_resource),
         "env": workload.environment(server, {**variables, **server.command_line.cache_variables}, token_variables),
-        "volume_mounts": [workload.SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
+        "volume_mounts": [*shared_memory_mount(server), *scratch_mount(server), *cache_mount(server)],
     }
     if server.probes:
         add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
     return container
+
+
+def shared_memory_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
+    """The mount of shared memory, if the processes of the server use it."""
+    return [workload.SHARED_MEMORY_MOUNT] if server.shares_memory else []
 
 
 def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server, check: "k8s.core.v1.ProbeArgsDict") -> None:

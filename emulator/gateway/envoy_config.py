@@ -25,12 +25,11 @@ from emulator.gateway.routes import (
     timeout_seconds,
 )
 from emulator.pods.proxy import DESTINATION_HEADER, POOL_HEADER
+from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 
 EXT_PROC = "envoy.filters.http.ext_proc"
 # The filter of a GCPRoutingExtension. Hosts enable it.
 EXTENSION = "extension"
-# The model of a request, for the access log. The router of a Gateway sets it.
-MODEL_HEADER = "X-Gateway-Model-Name"
 # A cluster without endpoints. The picker of routes that name none, and the backend of references without a pool.
 NOWHERE = "nowhere"
 # Seconds that a picker may take for each message and for its probe. Envoy's default of 0.2 s is too short on a busy

@@ -1,7 +1,5 @@
 """Clusters of the emulator in a folder of a test."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Settings of the emulator's tests, and a cloud for those of the gcp plugin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

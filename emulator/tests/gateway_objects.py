@@ -1,7 +1,5 @@
 """The objects of a Gateway with model servers, as a user writes them for GKE, for tests."""
 
-from __future__ import annotations
-
 import base64
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -21,19 +19,12 @@ PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
 ROUTER, ROUTER_IMAGE = "body-based-router", "registry.k8s.io/gateway-api-inference-extension/bbr:v1.3.0"
 RBAC = "rbac.authorization.k8s.io"
 # Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
+SCORERS = ("queue-scorer", "kv-cache-utilization-scorer")
 PLUGINS = {
     "apiVersion": "inference.networking.x-k8s.io/v1alpha1",
     "kind": "EndpointPickerConfig",
-    "plugins": [{"type": "queue-scorer"}, {"type": "kv-cache-utilization-scorer"}],
-    "schedulingProfiles": [
-        {
-            "name": "default",
-            "plugins": [
-                {"pluginRef": "queue-scorer", "weight": 2},
-                {"pluginRef": "kv-cache-utilization-scorer", "weight": 2},
-            ],
-        }
-    ],
+    "plugins": [{"type": name} for name in SCORERS],
+    "schedulingProfiles": [{"name": "default", "plugins": [{"pluginRef": name, "weight": 2} for name in SCORERS]}],
 }
 
 
@@ -51,22 +42,11 @@ def _deployment(name: str, replicas: int, pod: Object) -> Object:
 def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.002, adapter: str = "") -> Object:
     """A vLLM server that runs `slots` requests at once, with a LoRA adapter."""
     adapters = ["--lora-modules", f"{adapter}=/adapters/{adapter}", "--enable-lora"] if adapter else []
-    container = {
-        "name": "server",
-        "image": ENGINES["vllm"].image,
-        "args": [
-            "--model=google/gemma-2b",
-            "--port=8000",
-            f"--max-num-seqs={slots}",
-            "--shutdown-timeout=50",
-            *adapters,
-        ],
-        "ports": [{"containerPort": 8000}],
-        "env": [
-            {"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)},
-            {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}},
-        ],
-    }
+    arguments = ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}", "--shutdown-timeout=50"]
+    env: list[Object] = [{"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)}]
+    env += [{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": KEY_SECRET, "key": "key"}}}]
+    container: Object = {"name": "server", "image": ENGINES["vllm"].image, "args": [*arguments, *adapters], "env": env}
+    container["ports"] = [{"containerPort": 8000}]
     return _deployment(name, replicas, {"containers": [container]})
 
 
@@ -79,14 +59,10 @@ def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
     """An InferencePool of the server of this name, and its endpoint picker with its permissions."""
     picker = f"{name}-epp"
     rules = [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-        {
-            "apiGroups": ["inference.networking.k8s.io"],
-            "resources": ["inferencepools"],
-            "verbs": ["get", "list", "watch"],
-        },
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        _rule("", "pods", *READ),
+        _rule("inference.networking.k8s.io", "inferencepools", *READ),
+        _rule("coordination.k8s.io", "leases", "*"),
+        _rule("", "events", "create", "patch"),
     ]
     election = ["--ha-enable-leader-election"] if pickers > 1 else []
     fields = {"NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
@@ -113,6 +89,13 @@ def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
         _object("inference.networking.k8s.io/v1", "InferencePool", name, spec=spec),
         _deployment(picker, pickers, {"serviceAccountName": picker, "containers": [container], "volumes": volumes}),
     ]
+
+
+READ = ("get", "list", "watch")
+
+
+def _rule(group: str, resource: str, *verbs: str) -> Object:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
 
 
 def _permissions(name: str, rules: list[Object]) -> list[Object]:
@@ -142,14 +125,9 @@ def route(**weights: int) -> Object:
 
 def router() -> list[Object]:
     """The router of the Gateway by the model of a request, as its chart writes it."""
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]
-    container = {
-        "name": "bbr",
-        "image": ROUTER_IMAGE,
-        "args": ["--streaming", "--v", "3"],
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
-        "ports": [{"containerPort": 9004}, {"containerPort": 9005}],
-    }
+    env = [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]
+    container: Object = {"name": "bbr", "image": ROUTER_IMAGE, "args": ["--streaming", "--v", "3"], "env": env}
+    container["ports"] = [{"containerPort": port} for port in (9004, 9005)]
     extension = {
         "name": "ext1",
         "authority": "myext.com",
@@ -162,7 +140,7 @@ def router() -> list[Object]:
     chains = {"targetRefs": [target], "extensionChains": [{"name": "chain1", "extensions": [extension]}]}
     port = {"protocol": "TCP", "port": 9004, "targetPort": 9004, "appProtocol": "HTTP2"}
     return [
-        *_permissions(ROUTER, rules),
+        *_permissions(ROUTER, [_rule("", "configmaps", *READ)]),
         _object("v1", "Service", ROUTER, spec={"selector": {"app": ROUTER}, "ports": [port]}),
         _deployment(ROUTER, 1, {"serviceAccountName": ROUTER, "containers": [container]}),
         _object("networking.gke.io/v1", "GCPRoutingExtension", ROUTER, spec=chains),

@@ -1,7 +1,5 @@
 """Calls the gcp plugin as Pulumi's engine does, without a process, with inputs of `inputs.yaml`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -108,16 +106,14 @@ class Engine:
         request = proto.CheckRequest(urn=urn(token, name), news=encode(inputs), olds=old_inputs, randomSeed=b"seed")
         answer = self.gcp.Check(request, NO_CONTEXT)
         assert not any(failure.property for failure in answer.failures), "the engine would show its value"
-        return decode(answer.inputs), [
-            (path, reason) for path, _, reason in (failure.reason.partition(": ") for failure in answer.failures)
-        ]
+        reasons = (failure.reason.partition(": ") for failure in answer.failures)
+        return decode(answer.inputs), [(path, reason) for path, _, reason in reasons]
 
     def create(self, token: str, inputs: Values, *, preview: bool = False) -> tuple[str, Values]:
         checked, failures = self.check(token, inputs)
         assert failures == []
-        answer = self.gcp.Create(
-            proto.CreateRequest(urn=urn(token), properties=encode(checked), preview=preview), NO_CONTEXT
-        )
+        request = proto.CreateRequest(urn=urn(token), properties=encode(checked), preview=preview)
+        answer = self.gcp.Create(request, NO_CONTEXT)
         return answer.id, decode(answer.properties)
 
     def diff(self, token: str, old: Values, new: Values, state: Values | None = None) -> proto.DiffResponse:
@@ -144,9 +140,8 @@ class Engine:
         self.gcp.Delete(proto.DeleteRequest(urn=urn(token), id=id, properties=encode(state)), NO_CONTEXT)
 
     def invoke(self, token: str, **arguments: Any) -> Values:
-        return decode(
-            getattr(self.gcp.Invoke(proto.InvokeRequest(tok=token, args=encode(arguments)), NO_CONTEXT), "return")
-        )
+        answer = self.gcp.Invoke(proto.InvokeRequest(tok=token, args=encode(arguments)), NO_CONTEXT)
+        return decode(getattr(answer, "return"))
 
 
 def urn(token: str, name: str = "it") -> str:
@@ -155,12 +150,10 @@ def urn(token: str, name: str = "it") -> str:
 
 def mistakes(*names: str) -> list[Any]:
     """The changes of inputs that are refused: the type, the changed inputs, the property and the message."""
+    kinds = [(name, INPUTS[name]["type"], accepted(name), row) for name in names for row in INPUTS[name]["refused"]]
     return [
-        pytest.param(
-            kind["type"], but(kind["inputs"], **row["but"]), row["at"], row["says"], id=f"{name}: {row['but']}"
-        )
-        for name, kind in ((name, INPUTS[name]) for name in names)
-        for row in kind["refused"]
+        pytest.param(token, but(inputs, **row["but"]), row["at"], row["says"], id=f"{name}: {row['but']}")
+        for name, token, inputs, row in kinds
     ]
 
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,7 @@ class Emulator:
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Starts a command under `emulator/run`, with its output in one stream."""
-        return subprocess.Popen(
-            [RUN, *command],
-            cwd=ROOT,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+        return _start([RUN, *command], ROOT, self.environment, stdin=subprocess.DEVNULL)
 
     def run(self, *command: str, fails: bool = False) -> str:
         """Runs a command and returns its output. Asserts that it succeeds, or that it fails if `fails`."""
@@ -85,15 +77,8 @@ class Project:
         file.write_text(text)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"GKE_AI_STATE": str(self.state)}
-        return subprocess.Popen(
-            [RUN, "pulumi", *arguments, "--stack", "dev"],
-            cwd=self.folder,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        command = [RUN, "pulumi", *arguments, "--stack", "dev"]
+        return _start(command, self.folder, Emulator(self.state).environment)
 
     def pulumi(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
@@ -116,6 +101,14 @@ class Project:
         (host,) = (pid for pid, command in commands.items() if "-m emulator.pulumi.language_host" in command)
         program, child = json.loads(file.read_text())
         return [host, program, child]
+
+
+def _start(
+    command: list[str], folder: Path, environment: Mapping[str, str], stdin: int | None = None
+) -> subprocess.Popen[str]:
+    """Starts a command with its output in one stream."""
+    pipe, out = subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, stdin=stdin, stdout=pipe, stderr=out)
 
 
 def restore_interrupts() -> None:

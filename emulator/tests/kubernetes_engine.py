@@ -67,6 +67,11 @@ class Created:
     state: Properties
 
     @property
+    def request(self) -> dict[str, Any]:
+        """What every request about the resource has."""
+        return {"id": self.id, "urn": _urn(self.token, self.name)}
+
+    @property
     def outputs(self) -> Properties:
         """The state without secret wrappers and the plugin's own entries."""
         return {key: value for key, value in plain(self.state).items() if not key.startswith("__")}
@@ -106,7 +111,8 @@ class Engine:
         self.process.terminate()
         self.process.wait()
 
-    def call(self, method: str, request: Any) -> Any:
+    def call(self, method: str, request: Any, token: str = "", name: str = "", inputs: Properties | None = None) -> Any:
+        """Calls a method; raises Unready with the resource if it exists but isn't ready."""
         try:
             return getattr(self.stub, method)(request)
         except grpc.RpcError as error:
@@ -116,7 +122,9 @@ class Engine:
                     status = status_pb2.Status.FromString(entry.value)
                     failed = provider_pb2.ErrorResourceInitFailed()
                     if status.details and status.details[0].Unpack(failed):
-                        raise _Unready(failed) from None
+                        known = decode(failed.inputs) if failed.inputs.fields else inputs or {}
+                        created = Created(token, name, failed.id, known, decode(failed.properties))
+                        raise Unready(created, list(failed.reasons)) from None
             raise Rejected(str(answer.details())) from None
 
     def configure(self, arguments: Mapping[str, Any]) -> None:
@@ -138,12 +146,8 @@ class Engine:
 
     def check(self, token: str, name: str, inputs: Properties, old: Properties | None = None) -> Properties:
         """The inputs as the plugin completes them; raises Rejected with all failures."""
-        request = provider_pb2.CheckRequest(
-            urn=_urn(token, name),
-            olds=encode(old or {}),
-            news=encode(_with_kind(token, inputs)),
-            randomSeed=name.encode(),
-        )
+        olds, news = encode(old or {}), encode(_with_kind(token, inputs))
+        request = provider_pb2.CheckRequest(urn=_urn(token, name), olds=olds, news=news, randomSeed=name.encode())
         answer = self.call("Check", request)
         if answer.failures:
             raise Rejected("\n".join(f"{failure.property} {failure.reason}".strip() for failure in answer.failures))
@@ -156,21 +160,14 @@ class Engine:
         request = provider_pb2.CreateRequest(
             urn=_urn(token, name), properties=encode(checked), preview=preview, timeout=timeout
         )
-        try:
-            answer = self.call("Create", request)
-        except _Unready as unready:
-            raise unready.with_inputs(token, name, checked) from None
+        answer = self.call("Create", request, token, name, checked)
         return Created(token, name, answer.id, checked, decode(answer.properties))
 
     def diff(self, created: Created, inputs: Properties, ignore: Sequence[str] = ()) -> provider_pb2.DiffResponse:
         checked = self.check(created.token, created.name, inputs, created.inputs)
+        olds, old_inputs, news = encode(created.state), encode(created.inputs), encode(checked)
         request = provider_pb2.DiffRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            olds=encode(created.state),
-            old_inputs=encode(created.inputs),
-            news=encode(checked),
-            ignoreChanges=ignore,
+            **created.request, olds=olds, old_inputs=old_inputs, news=news, ignoreChanges=ignore
         )
         answer: provider_pb2.DiffResponse = self.call("Diff", request)
         return answer
@@ -189,68 +186,40 @@ class Engine:
         timeout: float = 0,
     ) -> Created:
         checked = self.check(created.token, created.name, inputs, created.inputs)
-        request = provider_pb2.UpdateRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            olds=encode(created.state),
-            old_inputs=encode(created.inputs),
-            news=encode(checked),
-            preview=preview,
-            ignoreChanges=ignore,
-            timeout=timeout,
-        )
-        try:
-            answer = self.call("Update", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, checked) from None
+        options: dict[str, Any] = {"preview": preview, "ignoreChanges": ignore, "timeout": timeout}
+        olds, old_inputs, news = encode(created.state), encode(created.inputs), encode(checked)
+        request = provider_pb2.UpdateRequest(**created.request, olds=olds, old_inputs=old_inputs, news=news, **options)
+        answer = self.call("Update", request, created.token, created.name, checked)
         return Created(created.token, created.name, created.id, checked, decode(answer.properties))
 
     def refresh(self, created: Created) -> Created | None:
         """The resource as it is now, None if it is gone."""
-        request = provider_pb2.ReadRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            properties=encode(created.state),
-            inputs=encode(created.inputs),
-        )
-        try:
-            answer = self.call("Read", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, created.inputs) from None
+        properties, inputs = encode(created.state), encode(created.inputs)
+        request = provider_pb2.ReadRequest(**created.request, properties=properties, inputs=inputs)
+        answer = self.call("Read", request, created.token, created.name, created.inputs)
         if not answer.id:
             return None
         return Created(created.token, created.name, answer.id, decode(answer.inputs), decode(answer.properties))
+
+    def refreshed(self, created: Created) -> Created:
+        """The resource as it is now."""
+        current = self.refresh(created)
+        assert current is not None
+        return current
 
     def read(self, token: str, name: str, object_id: str) -> Created | None:
         """An import: nothing is known but the id."""
         return self.refresh(Created(token, name, object_id, {}, {}))
 
     def delete(self, created: Created, *, timeout: float = 0) -> None:
+        properties, old_inputs = encode(created.state), encode(created.inputs)
         request = provider_pb2.DeleteRequest(
-            id=created.id,
-            urn=_urn(created.token, created.name),
-            properties=encode(created.state),
-            old_inputs=encode(created.inputs),
-            timeout=timeout,
+            **created.request, properties=properties, old_inputs=old_inputs, timeout=timeout
         )
-        try:
-            self.call("Delete", request)
-        except _Unready as unready:
-            raise unready.with_inputs(created.token, created.name, created.inputs) from None
+        self.call("Delete", request, created.token, created.name, created.inputs)
 
     def cancel(self) -> None:
         self.call("Cancel", empty_pb2.Empty())
-
-
-class _Unready(Exception):
-    def __init__(self, failed: provider_pb2.ErrorResourceInitFailed) -> None:
-        super().__init__()
-        self._failed = failed
-
-    def with_inputs(self, token: str, name: str, inputs: Properties) -> Unready:
-        known = decode(self._failed.inputs) if self._failed.inputs.fields else inputs
-        created = Created(token, name, self._failed.id, known, decode(self._failed.properties))
-        return Unready(created, list(self._failed.reasons))
 
 
 def _urn(token: str, name: str) -> str:

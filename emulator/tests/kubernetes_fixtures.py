@@ -1,7 +1,5 @@
 """Fixtures for the tests of the Kubernetes plugin: a cluster of the emulator, and the plugin configured for it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -44,14 +42,9 @@ class Cluster:
         """Acts as someone other than Pulumi."""
         path = self.emulator.state / "test-kubeconfig"
         path.write_text(self.kubeconfig)
-        done = subprocess.run(
-            [RUN, "kubectl", "--kubeconfig", str(path), *arguments],
-            env=self.emulator.environment,
-            input=None if stdin is None else json.dumps(stdin),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [RUN, "kubectl", "--kubeconfig", str(path), *arguments]
+        text = None if stdin is None else json.dumps(stdin)
+        done = subprocess.run(command, env=self.emulator.environment, input=text, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -63,22 +56,16 @@ def cluster() -> Iterator[Cluster]:
     spares.give(emulator.state)
     try:
         host, authority = emulator.run("python", "-c", MAKE).split()[-2:]
-        login = {
+        login: dict[str, Any] = {
             "apiVersion": "client.authentication.k8s.io/v1beta1",
             "command": "gke-gcloud-auth-plugin",
-            "interactiveMode": "Never",
-            "provideClusterInfo": True,
         }
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [
-                {"name": "c", "cluster": {"server": f"https://{host}", "certificate-authority-data": authority}}
-            ],
-            "users": [{"name": "u", "user": {"exec": login}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        }
+        login |= {"interactiveMode": "Never", "provideClusterInfo": True}
+        server = {"server": f"https://{host}", "certificate-authority-data": authority}
+        kubeconfig: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
+        kubeconfig["clusters"] = [{"name": "c", "cluster": server}]
+        kubeconfig["users"] = [{"name": "u", "user": {"exec": login}}]
+        kubeconfig["contexts"] = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
         yield Cluster(emulator, json.dumps(kubeconfig))
     finally:
         emulator.run("python", "-c", 'import emulator.cluster; emulator.cluster.delete("rules")')

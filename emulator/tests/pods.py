@@ -1,7 +1,5 @@
 """Pools of a cluster, and pods that wait for their nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from emulator.cloud.records import ClusterRecord, PoolRecord

@@ -4,8 +4,6 @@
 SIGKILL, and the clusters that still use them.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

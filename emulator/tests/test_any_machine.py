@@ -1,7 +1,5 @@
 """emulator/run works with each Python of the project's range and in any folder, or says at once what to change."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -51,7 +49,6 @@ def python(file: Path, version: str) -> Path:
     return script(file, PYTHON.format(version=version, python=sys.executable, numbers=numbers))
 
 
-# -------------------------------------------------------------------------------------------------------------- Pythons
 @pytest.mark.parametrize(
     ("on_path", "chosen"),
     [
@@ -76,12 +73,10 @@ def test_a_python_out_of_the_range_is_refused_with_a_remedy(path: Path, tmp_path
     if version:
         python(path / "python3", version)
     done = run("true", PATH=path, GKE_AI_CACHE=tmp_path / "cache", GKE_AI_INTERPRETER="")
-    assert (done.returncode, done.stderr) == (
-        1,
-        "Python 3.11 to 3.14 is needed, and PATH has none (python3: "
-        f"{f'Python {version}' if version else 'not found'}). "
-        "Install one with its venv module, or set GKE_AI_INTERPRETER to the path of one.\n",
-    )
+    found = f"Python {version}" if version else "not found"
+    message = f"Python 3.11 to 3.14 is needed, and PATH has none (python3: {found}). "
+    remedy = "Install one with its venv module, or set GKE_AI_INTERPRETER to the path of one.\n"
+    assert (done.returncode, done.stderr) == (1, message + remedy)
 
 
 def test_a_stated_python_that_does_not_run_or_is_out_of_the_range_is_refused(path: Path, tmp_path: Path) -> None:
@@ -93,13 +88,10 @@ def test_a_stated_python_that_does_not_run_or_is_out_of_the_range_is_refused(pat
     }
     for stated, reason in reasons.items():
         done = run("true", PATH=path, GKE_AI_CACHE=tmp_path / "cache", GKE_AI_INTERPRETER=stated)
-        assert (done.returncode, done.stderr) == (
-            1,
-            f"GKE_AI_INTERPRETER={stated} is not Python 3.11 to 3.14: {reason}. Set it to the path of one.\n",
-        )
+        message = f"GKE_AI_INTERPRETER={stated} is not Python 3.11 to 3.14: {reason}. Set it to the path of one.\n"
+        assert (done.returncode, done.stderr) == (1, message)
 
 
-# -------------------------------------------------------------------------------------------------------------- folders
 @pytest.mark.parametrize("sign", [":", "%", "?", "#", "\\"])
 def test_a_folder_with_a_sign_that_the_tools_give_a_meaning_is_refused(tmp_path: Path, sign: str) -> None:
     folder = tmp_path / f"a{sign}b"
@@ -123,28 +115,11 @@ def test_a_home_that_can_not_be_written_is_enough_with_a_cache_elsewhere(tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_program_runs_where_no_warm_process_can_start() -> None:
-    warm = [sys.executable, "-I", "-S", str(ROOT / "emulator" / "pulumi" / "warm.py"), "-m", "platform"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE_"))}
-    done = subprocess.run(
-        warm,
-        env=environment | {"GKE_AI_WARM": "/dev/null/warm"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Linux" in done.stdout
-
-
 def test_a_state_folder_that_can_not_be_written_is_refused_with_a_remedy() -> None:
     done = run("true", GKE_AI_STATE="/dev/null/state")
     assert done.returncode == 1
-    assert done.stderr.endswith(
-        "The emulator keeps its state there. Set GKE_AI_STATE to a folder that you may write to.\n"
-    )
+    remedy = "The emulator keeps its state there. Set GKE_AI_STATE to a folder that you may write to.\n"
+    assert done.stderr.endswith(remedy)
 
 
 def test_a_user_without_a_home_is_told_to_set_one(path: Path) -> None:
@@ -152,10 +127,10 @@ def test_a_user_without_a_home_is_told_to_set_one(path: Path) -> None:
     (path / "id").unlink()
     script(path / "id", "#!/bin/sh\n[ $1 = -u ] && echo 1234\n")
     done = run("true", PATH=path, HOME="")
-    assert (done.returncode, done.stderr) == (
-        1,
-        "HOME is not set, and user 1234 has none in the user database. Set HOME to a folder that you may write to.\n",
+    message = (
+        "HOME is not set, and user 1234 has none in the user database. Set HOME to a folder that you may write to."
     )
+    assert (done.returncode, done.stderr) == (1, f"{message}\n")
 
 
 def test_an_installed_emulator_is_run_by_the_command_that_names_its_python(tmp_path: Path) -> None:

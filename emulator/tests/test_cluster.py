@@ -3,8 +3,6 @@
 The tests share one cluster, and two of them delete theirs at the end: no other test depends on an earlier one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -83,7 +81,7 @@ def started_half() -> Folder:
     cluster.create("half", AUTOPILOT)
     with client(folder) as api:
         create(api, DEFAULT_PODS, "Pod", "p", spec={"nodeSelector": L4, "containers": [container(1)]})
-        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+        await_running(api, "p")
     return folder
 
 
@@ -157,6 +155,27 @@ def open_to_others(name: str) -> list[Path]:
     keys = list(folder.pki.glob("*.key"))
     assert len(keys) == 2
     return [path for path in (paths.CLUSTERS, folder.path, *keys) if path.stat().st_mode & 0o077]
+
+
+def nodes_of(api: httpx.Client, pool: str) -> dict[str, Object]:
+    """The nodes of a pool by name."""
+    selector = {"labelSelector": f"cloud.google.com/gke-nodepool={pool}"}
+    return {node["metadata"]["name"]: node for node in answer(api.get("/api/v1/nodes", params=selector))["items"]}
+
+
+def pod_of(api: httpx.Client, name: str) -> Object:
+    """A pod of the namespace `default`."""
+    return answer(api.get(f"{DEFAULT_PODS}/{name}"))
+
+
+def await_running(api: httpx.Client, name: str) -> None:
+    eventually(lambda: pod_of(api, name)["status"].get("phase") == "Running")
+
+
+def remove(api: httpx.Client, *names: str) -> None:
+    """Deletes pods of the namespace `default` at once."""
+    for name in names:
+        answer(api.delete(f"{DEFAULT_PODS}/{name}", params={"gracePeriodSeconds": "0"}))
 
 
 ALL_RUN_ONCE = dict.fromkeys((*COMPONENTS, "daemon"), 1)
@@ -285,12 +304,12 @@ def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client, 
     job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "suspend": True}
     job["template"] = template("low", 2, restartPolicy="OnFailure")
     create(api, JOBS, "Job", "finetune", metadata=queued, spec=job)
-    in_job = {"batch.kubernetes.io/job-name": "finetune"}
-    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+
+    eventually(lambda: phases_of_job(api, "finetune") == ["Running"] * 2)
     scale(2)
-    eventually(lambda: phases(api, app="tgi") == ["Running"] * 2 and phases(api, **in_job) == [])
+    eventually(lambda: phases(api, app="tgi") == ["Running"] * 2 and phases_of_job(api, "finetune") == [])
     scale(1)
-    eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
+    eventually(lambda: phases_of_job(api, "finetune") == ["Running"] * 2)
     # Containers that Kueue had stopped are not the Job's failures.
     assert answer(api.get(f"{JOBS}/finetune"))["status"].get("failed", 0) == 0
     for path in (DEPLOYMENT, f"{JOBS}/finetune"):
@@ -314,56 +333,57 @@ def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: htt
         pods = answer(api.get("/api/v1/namespaces/kube-system/pods"))["items"]
         return [pod for pod in pods if "-whole-" in pod["spec"].get("nodeName", "")]
 
+    def is_unschedulable(name: str) -> bool:
+        conditions = pod_of(api, name)["status"].get("conditions", [])
+        return any(condition.get("reason") == "Unschedulable" for condition in conditions)
+
     eventually(lambda: len(agents()) == 2)
     milli = int(left["cpu"].removesuffix("m"))
     put("too-much", f"{milli + 1}m")
-    eventually(lambda: _unschedulable(answer(api.get(f"{DEFAULT_PODS}/too-much"))))
+    eventually(lambda: is_unschedulable("too-much"))
     answer(api.delete(f"{DEFAULT_PODS}/too-much"))
     put("all", left["cpu"])
-    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/all"))["status"].get("phase") == "Running")
+    await_running(api, "all")
     answer(api.delete(f"{DEFAULT_PODS}/all"))
     cluster.remove_pool(STANDARD.name, pool.name)
-
-
-def _unschedulable(pod: Object) -> bool:
-    return any(condition.get("reason") == "Unschedulable" for condition in pod["status"].get("conditions", []))
 
 
 def test_finish_job_ends_a_job(api: httpx.Client) -> None:
     await_webhook(api)
     template = {"spec": {"containers": [{"name": "c", "image": "example/model"}], "restartPolicy": "Never"}}
     create(api, JOBS, "Job", "brief", spec={"parallelism": 2, "completions": 2, "template": template})
-    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "brief"}) == ["Running"] * 2)
+    eventually(lambda: phases_of_job(api, "brief") == ["Running"] * 2)
     assert cluster.finish_job(STANDARD.name, "llm", "brief") == 2
     eventually(lambda: answer(api.get(f"{JOBS}/brief"))["status"].get("succeeded") == 2)
     with pytest.raises(cluster.NothingRuns, match="brief"):
         cluster.finish_job(STANDARD.name, "llm", "brief")
 
 
-def test_kueue_has_its_own_service_accounts_permissions(api: httpx.Client) -> None:
+@pytest.mark.usefixtures("queue")
+def test_kueue_has_its_own_service_accounts_permissions_and_serves_its_aggregated_api(api: httpx.Client) -> None:
     await_webhook(api)
     token = next(Folder(STANDARD.name).sandboxes.glob("*/*/token")).read_text()
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    # Without the administrator's certificate.
-    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
-    with httpx.Client(base_url=api.base_url, verify=tls, headers={"authorization": f"Bearer {token}"}) as kueue:
+    with without_certificate(api, authorization=f"Bearer {token}") as kueue:
         who = answer(kueue.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", json=review))
         assert kueue.get("/api/v1/namespaces/llm/configmaps").status_code == 403
     assert who["status"]["userInfo"]["username"] == "system:serviceaccount:kueue-system:kueue-controller-manager"
-
-
-@pytest.mark.usefixtures("queue")
-def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
     path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/queue/pendingworkloads"
     assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
 
 
-@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
-def test_a_system_priority_class_is_refused_outside_kube_system(name: str, api: httpx.Client) -> None:
-    spec = {"priorityClassName": name, "containers": [{"name": "c", "image": "example/agent"}]}
-    with pytest.raises(Refused, match="insufficient quota to match these scopes"):
-        create(api, PODS, "Pod", "critical", spec=spec)
-    create(api, "/api/v1/namespaces/kube-system/pods", "Pod", name, spec=spec)
+def without_certificate(api: httpx.Client, **headers: str) -> httpx.Client:
+    """A client that has only these headers to show who it is."""
+    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
+    return httpx.Client(base_url=api.base_url, verify=tls, trust_env=False, headers=headers)
+
+
+def test_a_system_priority_class_is_refused_outside_kube_system(api: httpx.Client) -> None:
+    for name in ("system-cluster-critical", "system-node-critical"):
+        spec = {"priorityClassName": name, "containers": [{"name": "c", "image": "example/agent"}]}
+        with pytest.raises(Refused, match="insufficient quota to match these scopes"):
+            create(api, PODS, "Pod", "critical", spec=spec)
+        create(api, "/api/v1/namespaces/kube-system/pods", "Pod", name, spec=spec)
 
 
 def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_removes_it(api: httpx.Client) -> None:
@@ -385,20 +405,22 @@ def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -
         create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
 
 
+def create_class(api: httpx.Client, name: str, machine: str, config: Object | None = None, **priority: str) -> Object:
+    """A ComputeClass of Spot nodes of this machine type. Returns what selects it in a pod."""
+    spec = {
+        "priorities": [{"machineType": machine, "spot": True, **priority}],
+        "nodePoolAutoCreation": {"enabled": True},
+    }
+    create(api, CLASSES, "ComputeClass", name, spec=spec | (config or {}))
+    return {"cloud.google.com/compute-class": name}
+
+
 def create_pod_with_disk(api: httpx.Client, name: str, machine: str, gpus: int) -> Object:
     """A pod on Spot nodes of this machine type, with a disk of the StorageClass premium-rwo."""
-    spec = {"priorities": [{"machineType": machine, "spot": True}], "nodePoolAutoCreation": {"enabled": True}}
-    create(api, CLASSES, "ComputeClass", name, spec=spec)
-    claim = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "premium-rwo",
-        "resources": {"requests": {"storage": "100Gi"}},
-    }
-    pod = {
-        "nodeSelector": {"cloud.google.com/compute-class": name},
-        "containers": [container(gpus)],
-        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
-    }
+    claim: Object = {"accessModes": ["ReadWriteOnce"], "storageClassName": "premium-rwo"}
+    claim["resources"] = {"requests": {"storage": "100Gi"}}
+    disk = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    pod = {"nodeSelector": create_class(api, name, machine), "containers": [container(gpus)], "volumes": [disk]}
     return create(api, DEFAULT_PODS, "Pod", name, spec=pod)
 
 
@@ -410,7 +432,7 @@ def test_a_disk_that_the_machine_cannot_attach_keeps_its_pod_pending(api: httpx.
 
     eventually(lambda: "FailedAttachVolume" in reasons())
     assert "'pd-ssd' is not a compatible disk type" in reasons()["FailedAttachVolume"]
-    assert answer(api.get(f"{DEFAULT_PODS}/g4"))["status"]["phase"] == "Pending"
+    assert pod_of(api, "g4")["status"]["phase"] == "Pending"
     api.delete(f"{DEFAULT_PODS}/g4")
     await_gone(api, f"{DEFAULT_PODS}/g4")
 
@@ -419,8 +441,8 @@ def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx
     created = create_pod_with_disk(api, "cheap", "g2-standard-24", 2)
     taint = {"key": "cloud.google.com/compute-class", "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
     assert taint in created["spec"]["tolerations"]
-    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/cheap"))["status"]["phase"] == "Running")
-    node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/cheap'))['spec']['nodeName']}"))
+    await_running(api, "cheap")
+    node = answer(api.get(f"/api/v1/nodes/{pod_of(api, 'cheap')['spec']['nodeName']}"))
     assert node["metadata"]["labels"]["cloud.google.com/gke-spot"] == "true"
     (volume,) = answer(api.get("/api/v1/persistentvolumes"))["items"]
     assert (volume["status"]["phase"], volume["spec"]["capacity"]) == ("Bound", {"storage": "100Gi"})
@@ -429,21 +451,15 @@ def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx
 
 
 def test_a_pod_of_a_compute_class_with_a_network_profile_gets_the_nics_of_its_node(api: httpx.Client) -> None:
-    priority = {"machineType": "a4-highgpu-8g", "spot": True, "acceleratorNetworkProfile": PROFILE}
-    driver = {"dra": {"networking": {"enabled": True}}}
-    spec = {"priorities": [priority], "nodePoolAutoCreation": {"enabled": True}, "nodePoolConfig": driver}
-    create(api, CLASSES, "ComputeClass", "b200", spec=spec)
-    template = claim_template("default")
+    driver = {"nodePoolConfig": {"dra": {"networking": {"enabled": True}}}}
+    selector = create_class(api, "b200", "a4-highgpu-8g", driver, acceleratorNetworkProfile=PROFILE)
     path = f"/apis/{DEVICE_API}/namespaces/default"
-    answer(api.post(f"{path}/resourceclaimtemplates", json=template))
+    answer(api.post(f"{path}/resourceclaimtemplates", json=claim_template("default")))
     resources = container(8)["resources"] | {"claims": [{"name": TEMPLATE}]}
-    pod = {
-        "nodeSelector": {"cloud.google.com/compute-class": "b200"},
-        "containers": [container(8) | {"resources": resources}],
-        "resourceClaims": [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}],
-    }
+    pod = {"nodeSelector": selector, "containers": [container(8) | {"resources": resources}]}
+    pod["resourceClaims"] = [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
     create(api, DEFAULT_PODS, "Pod", "b200", spec=pod)
-    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/b200"))["status"]["phase"] == "Running")
+    await_running(api, "b200")
     (claim,) = answer(api.get(f"{path}/resourceclaims"))["items"]
     assert len(claim["status"]["allocation"]["devices"]["results"]) == NICS_PER_POD
     api.delete(f"{DEFAULT_PODS}/b200")
@@ -472,14 +488,11 @@ def test_a_compute_class_that_breaks_googles_rules_is_refused(api: httpx.Client,
 def requested(api: httpx.Client) -> None:
     """The queue `dws`, whose runs get the nodes of a pool by a ProvisioningRequest."""
     await_webhook(api)
-    queued = PoolRecord(
-        "queued", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=2
-    )
+
+    queued = replace(GPU_POOL, name="queued", capacity="queuedFlexStart", nodes_per_zone=None, max_nodes=2)
     cluster.set_pool(STANDARD.name, queued)
-    flavor = {
-        "nodeLabels": {"cloud.google.com/gke-nodepool": "queued"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    }
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    flavor = {"nodeLabels": {"cloud.google.com/gke-nodepool": "queued"}, "tolerations": [toleration]}
     create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "queued", spec=flavor)
     # The pods are sent to the nodes that came for them.
     chosen = {"key": PROVISIONING_REQUEST, "valueFromProvisioningClassDetail": "ResizeRequestName"}
@@ -490,18 +503,13 @@ def requested(api: httpx.Client) -> None:
         "retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 1},
     }
     create(api, f"{KUEUE}/provisioningrequestconfigs", "ProvisioningRequestConfig", "dws", spec=config)
-    check = {
-        "controllerName": "kueue.x-k8s.io/provisioning-request",
-        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "dws"},
-    }
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "dws"}
+    check = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
     create(api, f"{KUEUE}/admissionchecks", "AdmissionCheck", "dws", spec=check)
     quota = [{"name": "nvidia.com/gpu", "nominalQuota": "8"}, {"name": "cpu", "nominalQuota": "99"}]
     group = {"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "queued", "resources": quota}]}
-    spec = {
-        "namespaceSelector": {},
-        "resourceGroups": [group],
-        "admissionChecksStrategy": {"admissionChecks": [{"name": "dws"}]},
-    }
+    strategy = {"admissionChecks": [{"name": "dws"}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "admissionChecksStrategy": strategy}
     create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "dws", spec=spec)
     create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "dws", spec={"clusterQueue": "dws"})
 
@@ -517,10 +525,10 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
         return [c["message"] for c in conditions if (c["type"], c["status"]) == ("Provisioned", "False")]
 
     eventually(lambda: waits() == ["queued: no queuedFlexStart capacity (GCE_STOCKOUT)"])
-    assert phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == []
+    assert phases_of_job(api, "dws") == []
     capacity.declare({"queuedFlexStart": True})
-    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "dws"}) == ["Running"] * 2)
-    nodes = answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"]
+    eventually(lambda: phases_of_job(api, "dws") == ["Running"] * 2)
+    nodes = requested_nodes(api)
     assert len(nodes) == 2
     pods = answer(api.get(PODS, params={"labelSelector": "batch.kubernetes.io/job-name=dws"}))["items"]
     names = {node["metadata"]["labels"][PROVISIONING_REQUEST] for node in nodes}
@@ -535,6 +543,14 @@ def submit_queued(api: httpx.Client, name: str, pods: int, **annotations: str) -
     spec = {"parallelism": pods, "completions": pods, "suspend": True, "template": template}
     metadata = {"labels": {"kueue.x-k8s.io/queue-name": "dws"}, "annotations": annotations}
     create(api, JOBS, "Job", name, metadata=metadata, spec=spec)
+
+
+def phases_of_job(api: httpx.Client, name: str) -> list[str]:
+    return phases(api, **{"batch.kubernetes.io/job-name": name})
+
+
+def requested_nodes(api: httpx.Client) -> list[Object]:
+    return list(answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"])
 
 
 def requests_since(api: httpx.Client, version: str, job: str) -> dict[str, set[str]]:
@@ -570,22 +586,22 @@ def test_kueue_retries_a_run_whose_request_failed_and_then_gives_it_up(api: http
     eventually(lambda: is_given_up(api, "huge"), 120)
     # On a busy machine, a watch of one second can end before it has sent the whole history.
     eventually(lambda: requests_since(api, before, "huge") == {"1": {"Failed"}, "2": {"Failed"}})
-    assert phases(api, **{"batch.kubernetes.io/job-name": "huge"}) == []
+    assert phases_of_job(api, "huge") == []
     delete_with_dependents(api, f"{JOBS}/huge")
 
 
 @pytest.mark.usefixtures("requested")
 def test_gke_reclaims_the_nodes_of_a_request_at_the_end_of_its_run(api: httpx.Client) -> None:
     delay.declare({"booking": 0, "idle": 0})
-    eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
+    eventually(lambda: requested_nodes(api) == [])
     delay.declare({})
     before = version_of_requests(api)
     submit_queued(api, "short", 1, **{"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "5"})
-    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "short"}) == ["Running"])
+    eventually(lambda: phases_of_job(api, "short") == ["Running"])
     eventually(lambda: is_given_up(api, "short"), 120)
     ended = {"Accepted", "Provisioned", "BookingExpired", "CapacityRevoked"}
     eventually(lambda: requests_since(api, before, "short") == {"1": ended})
-    eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
+    eventually(lambda: requested_nodes(api) == [])
     delete_with_dependents(api, f"{JOBS}/short")
 
 
@@ -620,57 +636,44 @@ def test_a_control_plane_is_trusted_by_its_dns_name_without_a_certificate_in_the
         version(None)  # by those of the machine alone, or of another emulator
 
 
-def test_other_users_of_this_machine_do_not_reach_etcd_or_the_keys(api: httpx.Client) -> None:  # noqa: ARG001
+def test_others_reach_neither_etcd_nor_the_keys_and_the_control_plane_refuses_them(api: httpx.Client) -> None:
     assert listening("etcd", STANDARD.name) == []
     assert listening("kube-apiserver", STANDARD.name) != []
     assert open_to_others(STANDARD.name) == []
-
-
-def test_the_control_plane_refuses_everyone_without_a_credential(api: httpx.Client) -> None:
-    tls = ssl.create_default_context(cafile=str(Folder(STANDARD.name).pki / "ca.crt"))
-    with httpx.Client(base_url=api.base_url, verify=tls, trust_env=False) as anyone:
+    with without_certificate(api) as anyone:
         answers = {path: anyone.get(path).status_code for path in ("/", "/version", "/readyz", "/api/v1/namespaces")}
     assert set(answers.values()) == {401}, answers
 
 
 def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: httpx.Client) -> None:
-    def of_pool() -> dict[str, Object]:
-        selector = {"labelSelector": "cloud.google.com/gke-nodepool=extra"}
-        nodes = answer(api.get("/api/v1/nodes", params=selector))["items"]
-        return {node["metadata"]["name"]: node for node in nodes}
-
     extra = PoolRecord("extra", "e2-standard-2", [ZONE], nodes_per_zone=2, labels={"team": "red"})
     cluster.set_pool(STANDARD.name, extra)
-    before = of_pool()
-    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "labels": {"tier": "one"}, "nodes_per_zone": 1}))
-    (name, node), *others = of_pool().items()
-    assert not others
+    before = nodes_of(api, "extra")
+    cluster.set_pool(STANDARD.name, replace(extra, labels={"tier": "one"}, nodes_per_zone=1))
+    ((name, node),) = nodes_of(api, "extra").items()
     assert name in before
     assert (node["metadata"]["labels"].get("team"), node["metadata"]["labels"]["tier"]) == (None, "one")
-    cluster.set_pool(STANDARD.name, PoolRecord(**{**vars(extra), "machine_type": "e2-standard-4", "nodes_per_zone": 1}))
-    assert before.keys().isdisjoint(of_pool())
+    cluster.set_pool(STANDARD.name, replace(extra, machine_type="e2-standard-4", nodes_per_zone=1))
+    assert before.keys().isdisjoint(nodes_of(api, "extra"))
     cluster.remove_pool(STANDARD.name, "extra")
     cluster.remove_pool(STANDARD.name, "extra")
-    assert of_pool() == {}
+    assert nodes_of(api, "extra") == {}
 
 
 def test_limits_of_an_autoscaled_pool_neither_add_nor_delete_nodes(api: httpx.Client) -> None:
-    def of_pool() -> set[str]:
-        selector = {"labelSelector": "cloud.google.com/gke-nodepool=limits"}
-        return {node["metadata"]["name"] for node in answer(api.get("/api/v1/nodes", params=selector))["items"]}
-
     delay.declare({"idle": 600})
     pool = PoolRecord("limits", "e2-standard-2", [ZONE], min_nodes=2, max_nodes=4)
     cluster.set_pool(STANDARD.name, pool)
-    before = of_pool()
+    before = nodes_of(api, "limits").keys()
     assert len(before) == 2
     for low, high in ((0, 1), (3, 4)):
         cluster.set_pool(STANDARD.name, replace(pool, min_nodes=low, max_nodes=high))
-        assert of_pool() == before
+        assert nodes_of(api, "limits").keys() == before
     cluster.set_pool(STANDARD.name, replace(pool, machine_type="e2-standard-4"))
-    assert (len(of_pool()), of_pool() & before) == (2, set()), "nodes with another machine are replaced"
+    after = nodes_of(api, "limits").keys()
+    assert (len(after), after & before) == (2, set()), "nodes with another machine are replaced"
     cluster.set_pool(STANDARD.name, PoolRecord("limits", "e2-standard-4", [ZONE], nodes_per_zone=1))
-    assert len(of_pool()) == 1, "a fixed size deletes nodes"
+    assert len(nodes_of(api, "limits")) == 1, "a fixed size deletes nodes"
     cluster.remove_pool(STANDARD.name, "limits")
     delay.declare({})
 
@@ -694,10 +697,6 @@ def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
     before = str(answer(api.get("/api/v1/nodes", params=listed))["metadata"]["resourceVersion"])
     create(api, DEFAULT_PODS, "Pod", "early", spec={"nodeSelector": selector, "containers": [container(0)]})
 
-    def node() -> Object:
-        (only,) = answer(api.get("/api/v1/nodes", params=listed))["items"] or [{}]
-        return dict(only)
-
     def since(item: Object, name: str) -> str:
         """When a condition became true, or an empty text."""
         conditions = item.get("status", {}).get("conditions", [])
@@ -712,9 +711,10 @@ def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
     new = eventually(created)
     assert not since(new, "Ready")
     assert "node.kubernetes.io/not-ready" in [taint["key"] for taint in new["spec"]["taints"]]
-    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/early"))["status"]["phase"] == "Running")
-    assert since(answer(api.get(f"{DEFAULT_PODS}/early")), "PodScheduled") >= since(node(), "Ready") > ""
-    answer(api.delete(f"{DEFAULT_PODS}/early", params={"gracePeriodSeconds": "0"}))
+    await_running(api, "early")
+    (node,) = nodes_of(api, "fresh").values()
+    assert since(pod_of(api, "early"), "PodScheduled") >= since(node, "Ready") > ""
+    remove(api, "early")
     cluster.remove_pool(STANDARD.name, "fresh")
 
 
@@ -726,9 +726,7 @@ def test_a_pool_of_fixed_size_is_not_created_without_capacity(api: httpx.Client)
             cluster.set_pool(STANDARD.name, dry)
     finally:
         capacity.declare({"spot": True})
-    assert (
-        answer(api.get("/api/v1/nodes", params={"labelSelector": "cloud.google.com/gke-nodepool=dry"}))["items"] == []
-    )
+    assert nodes_of(api, "dry") == {}
     cluster.set_pool(STANDARD.name, dry)
     cluster.remove_pool(STANDARD.name, "dry")
 
@@ -736,7 +734,7 @@ def test_a_pool_of_fixed_size_is_not_created_without_capacity(api: httpx.Client)
 @pytest.mark.usefixtures("queue", "requested")
 def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None:
     submit_queued(api, "last", 1)
-    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "last"}) == ["Running"])
+    eventually(lambda: phases_of_job(api, "last") == ["Running"])
     delete_with_dependents(api, f"{JOBS}/last")
     answer(api.delete("/api/v1/namespaces/llm"))
     kinds = {"clusterqueues": ("queue", "dws"), "resourceflavors": ("l4", "queued"), "admissionchecks": ("dws",)}
@@ -807,48 +805,36 @@ def test_a_cluster_of_an_earlier_version_is_closed_to_other_users_with_its_objec
         answer(api.get(f"{DEFAULT_PODS}/p"))
 
 
-def test_a_stopped_cluster_whose_port_another_program_has_says_so_at_once(half: Folder) -> None:
+def test_a_stopped_cluster_is_restarted_with_its_objects_unless_another_program_has_its_port(half: Folder) -> None:
+    endpoint, ids = cluster.endpoint("half"), set(processes.of(half.path))
+    assert cluster.create("half", AUTOPILOT) == endpoint
+    assert set(processes.of(half.path)) == ids
     host, _, port = half.host.partition(":")
-    processes.end(half.path)
+    processes.end(half.path)  # as a reboot does
     with socket.create_server((host, int(port))):
         started = time.monotonic()
         with pytest.raises(cluster.ClusterFailed, match=rf"another program listens on its port {port}"):
             cluster.start(half.name)
         assert time.monotonic() - started < 30
-    cluster.start(half.name)
-    assert len(processes.of(half.path)) == len(ALL_RUN_ONCE)
-
-
-def test_a_stopped_cluster_is_restarted_with_its_objects(half: Folder) -> None:
-    folder = half
-    endpoint, ids = cluster.endpoint("half"), set(processes.of(folder.path))
-    assert cluster.create("half", AUTOPILOT) == endpoint
-    assert set(processes.of(folder.path)) == ids
-    processes.end(folder.path)  # as a reboot does
     cluster.start("half")
     assert cluster.endpoint("half") == endpoint
-    assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
-    with client(folder) as api:
-        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+    assert len(processes.of(half.path)) == len(ALL_RUN_ONCE)
+    with client(half) as api:
+        await_running(api, "p")
 
 
 def test_on_autopilot_a_pod_does_not_get_a_free_node_with_more_gpus(half: Folder) -> None:
     delay.declare({"idle": 600})
-
     with client(half) as api:
 
-        def node_of(name: str) -> str:
-            return str(answer(api.get(f"{DEFAULT_PODS}/{name}"))["spec"].get("nodeName", ""))
+        def place(name: str, gpus: int) -> str:
+            """Creates a pod. Returns its node."""
+            create(api, DEFAULT_PODS, "Pod", name, spec={"nodeSelector": L4, "containers": [container(gpus)]})
+            return str(eventually(lambda: pod_of(api, name)["spec"].get("nodeName", "")))
 
-        create(api, DEFAULT_PODS, "Pod", "two", spec={"nodeSelector": L4, "containers": [container(2)]})
-        eventually(lambda: node_of("two") != "")
-        large = node_of("two")
-        answer(api.delete(f"{DEFAULT_PODS}/two", params={"gracePeriodSeconds": "0"}))
-        create(api, DEFAULT_PODS, "Pod", "one", spec={"nodeSelector": L4, "containers": [container(1)]})
-        create(api, DEFAULT_PODS, "Pod", "next", spec={"nodeSelector": L4, "containers": [container(2)]})
-        eventually(lambda: node_of("one") != "" and node_of("next") != "")
-        assert node_of("one") != large
-        assert node_of("next") == large
-        for name in ("one", "next"):
-            answer(api.delete(f"{DEFAULT_PODS}/{name}", params={"gracePeriodSeconds": "0"}))
+        large = place("two", 2)
+        remove(api, "two")
+        assert place("one", 1) != large
+        assert place("next", 2) == large
+        remove(api, "one", "next")
     delay.declare({})

@@ -1,7 +1,5 @@
 """What happens if the first start of a cluster, or of a component, fails."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -58,7 +56,7 @@ def test_components_that_gave_up_before_the_api_server_was_ready_are_started_aga
     assert started == [("start", "cluster")]
 
 
-def test_a_command_that_waits_for_another_one_says_so(
+def test_a_command_that_waits_for_another_one_or_starts_a_cluster_again_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.1)
@@ -70,18 +68,12 @@ def test_a_command_that_waits_for_another_one_says_so(
     with locked(tmp_path):
         time.sleep(0.3)
     assert said(capsys) == ""
-
-
-def test_a_cluster_that_starts_again_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.1)
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
     monkeypatch.setattr(kwok, "_kwokctl", lambda *_: time.sleep(0.5))
-    for done in ("_wait_until_ready", "_start_daemon", "_wait_for_daemon", "_refuse_taken_port"):
-        monkeypatch.setattr(kwok, done, lambda _: None)
-    for done in ("is_open", "leave_taken_ports"):
-        monkeypatch.setattr(control_plane, done, lambda *_: False)
+    for step in ("_wait_until_ready", "_start_daemon", "_wait_for_daemon", "_refuse_taken_port"):
+        monkeypatch.setattr(kwok, step, lambda _: None)
+    for step in ("is_open", "leave_taken_ports"):
+        monkeypatch.setattr(control_plane, step, lambda *_: False)
     monkeypatch.setattr(kwok, "_forget_dead", lambda _: ["etcd", "kube-apiserver"])
     folder = Folder("ai")
     folder.create()

@@ -1,7 +1,5 @@
 """The simulated driver for NVLink: the chart in place of NVIDIA's, templates of ComputeDomains, channels of nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -33,15 +31,12 @@ def test_the_pinned_chart_has_the_kind_and_the_classes(monkeypatch: pytest.Monke
     assert [item["metadata"]["name"] for item in classes] == [nvlink.CHANNEL_CLASS, nvlink.DAEMON_CLASS]
 
 
-def test_a_domain_has_the_template_that_it_names_with_one_channel() -> None:
+def test_a_domain_has_the_template_that_it_names_and_a_node_one_channel_and_one_device_of_the_driver() -> None:
     template = template_of(DOMAIN)
     assert template["metadata"]["name"] == nvlink.DOMAIN
     devices = template["spec"]["spec"]["devices"]
     assert devices["requests"] == [{"name": "channel", "exactly": {"deviceClassName": nvlink.CHANNEL_CLASS}}]
     assert devices["config"][0]["opaque"]["parameters"]["domainID"] == "d"
-
-
-def test_a_node_has_one_channel_and_one_device_of_the_driver() -> None:
     published = channels_of(node("n", "nvidia-gb200"))["spec"]
     assert (published["driver"], published["nodeName"]) == (nvlink.DRIVER, "node-n")
     assert [device["name"] for device in published["devices"]] == ["channel-0", "daemon-0"]

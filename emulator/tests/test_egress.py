@@ -1,8 +1,7 @@
 """Connections from the API server to the local process of a Service or a pod."""
 
-from __future__ import annotations
-
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ Object = dict[str, Any]
 
 
 def service(ip: str = "34.118.224.9", ports: list[Object] | None = None) -> Object:
-    return {
-        "metadata": {"name": "hook", "namespace": "sys"},
-        "spec": {"clusterIP": ip, "ports": ports or [{"port": 443, "targetPort": 9443}]},
-    }
+    spec = {"clusterIP": ip, "ports": ports or [{"port": 443, "targetPort": 9443}]}
+    return {"metadata": {"name": "hook", "namespace": "sys"}, "spec": spec}
 
 
 def endpoint_slice(uid: str = "u1", ports: list[Object] | None = None, ready: bool = True) -> Object:
@@ -37,20 +34,15 @@ def resolve(target: str, **changed: Any) -> int | None:
     return egress.resolve(target, **objects)
 
 
-@pytest.mark.parametrize("host", ["34.118.224.9", "hook.sys.svc", "hook.sys.svc.cluster.local"])
-def test_a_service_leads_to_the_process_behind_its_endpoint(host: str) -> None:
-    assert resolve(f"{host}:443") == 21000
-
-
-def test_a_pod_address_leads_to_the_pods_own_port() -> None:
+def test_a_service_or_pod_leads_to_the_process_behind_its_port() -> None:
+    for host in ("34.118.224.9", "hook.sys.svc", "hook.sys.svc.cluster.local"):
+        assert resolve(f"{host}:443") == 21000
+    assert resolve("hook.sys.svc:443", services=[service(ip="None")]) == 21000, "a headless Service"
     assert resolve("10.0.0.7:8443") == 21001
-
-
-def test_each_port_of_a_service_leads_to_its_own_target() -> None:
     ports = [{"name": "hook", "port": 443}, {"name": "metrics", "port": 8443}]
     targets = [{"name": "hook", "port": 9443}, {"name": "metrics", "port": 8443}]
     objects = {"services": [service(ports=ports)], "slices": [endpoint_slice(ports=targets)]}
-    assert (resolve("hook.sys.svc:443", **objects), resolve("hook.sys.svc:8443", **objects)) == (21000, 21001)
+    assert [resolve(f"hook.sys.svc:{port}", **objects) for port in (443, 8443)] == [21000, 21001]
 
 
 @pytest.mark.parametrize(
@@ -91,20 +83,19 @@ async def _through_proxy(path: Path, request: bytes) -> bytes:
             return await _ask(path, request)
 
 
-def test_bytes_go_both_ways_through_the_proxy(tmp_path: Path) -> None:
-    answered = asyncio.run(_through_proxy(tmp_path / "s", b"CONNECT pod:1 HTTP/1.1\r\nHost: pod:1\r\n\r\nhello"))
-    assert answered == b"HTTP/1.1 200 OK\r\n\r\necho:hello"
-
-
-@pytest.mark.parametrize("target", [b"pod:2", b"pod:3"])  # refuses connections; unknown
-def test_the_proxy_answers_502_for_a_target_without_a_process(tmp_path: Path, target: bytes) -> None:
-    answered = asyncio.run(_through_proxy(tmp_path / "s", b"CONNECT " + target + b" HTTP/1.1\r\n\r\n"))
-    assert answered.startswith(b"HTTP/1.1 502 ")
-
-
-def test_the_proxy_refuses_methods_other_than_connect(tmp_path: Path) -> None:
-    answered = asyncio.run(_through_proxy(tmp_path / "s", b"GET http://pod:1/ HTTP/1.1\r\n\r\n"))
-    assert answered.startswith(b"HTTP/1.1 405 ")
+@pytest.mark.parametrize(
+    ("request_line", "pattern"),
+    [
+        (b"CONNECT pod:1 HTTP/1.1\r\nHost: pod:1", rb"HTTP/1\.1 200 OK\r\n\r\necho:hello"),
+        (b"CONNECT pod:2 HTTP/1.1", rb"HTTP/1\.1 502 .*"),
+        (b"CONNECT pod:3 HTTP/1.1", rb"HTTP/1\.1 502 .*"),
+        (b"GET http://pod:1/ HTTP/1.1", rb"HTTP/1\.1 405 .*"),
+    ],
+    ids=["bytes go both ways", "a process refuses connections", "no process", "another method"],
+)
+def test_the_proxy_connects_to_the_process_of_a_target(tmp_path: Path, request_line: bytes, pattern: bytes) -> None:
+    answer = asyncio.run(_through_proxy(tmp_path / "s", request_line + b"\r\n\r\nhello"))
+    assert re.fullmatch(pattern, answer, re.DOTALL)
 
 
 def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:
@@ -134,11 +125,6 @@ def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:
                 return [first, await said(port)]
 
     assert asyncio.run(through()) == [b"old", b"new"]
-
-
-def test_a_headless_service_is_found_by_its_name() -> None:
-    objects = {"services": [service(ip="None")]}
-    assert resolve("hook.sys.svc:443", **objects) == 21000
 
 
 def test_the_path_of_a_socket_may_exceed_the_kernels_limit(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Envoy's configuration and the objects' status, from the objects of the Gateway API."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess
@@ -31,10 +29,8 @@ EVERY_PATH = [{"path": {"type": "PathPrefix", "value": "/"}}]
 
 def gateway(*of_listeners: Object, namespace: str = "llm") -> Object:
     metadata = {"name": "inference-gateway", "namespace": namespace, "generation": 1}
-    return {
-        "metadata": metadata,
-        "spec": {"gatewayClassName": "gke-l7-rilb", "listeners": list(of_listeners) or [HTTP]},
-    }
+    spec = {"gatewayClassName": "gke-l7-rilb", "listeners": list(of_listeners) or [HTTP]}
+    return {"metadata": metadata, "spec": spec}
 
 
 def ref(name: str, weight: int = 1, **changed: object) -> Object:
@@ -75,16 +71,11 @@ def objects(
     certificates: Iterable[Object] = (),
     extensions: Iterable[Object] = (),
 ) -> Objects:
-    namespaces = {
-        ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
-    }
-
-    def by_key(items: Iterable[Object]) -> dict[Key, Object]:
-        return {key_of(item): item for item in items}
-
-    return Objects(
-        {}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces, by_key(extensions)
-    )
+    label = "kubernetes.io/metadata.name"
+    of_cluster: dict[Key, Object] = {("", name): {"metadata": {"labels": {label: name}}} for name in ("llm", "other")}
+    kinds = (routes, pools, policies, certificates, extensions)
+    of_routes, of_pools, of_policies, secrets, added = ({key_of(item): item for item in items} for items in kinds)
+    return Objects({}, of_routes, of_pools, of_policies, secrets, of_cluster, added)
 
 
 def files(
@@ -110,7 +101,6 @@ def shares(found: Object) -> dict[str, int]:
     return {cluster["name"]: cluster["weight"] for cluster in found["route"]["weighted_clusters"]["clusters"]}
 
 
-# ------------------------------------------------------------------------------------------------------------ whole
 CANARY = objects([route(ref("old", 90), ref("new", 10))], policies=[policy("old", 600), policy("new", 600)])
 
 
@@ -124,22 +114,13 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
     cert = certificate("cert")
     for key, name in {"tls.crt": "admin.crt", "tls.key": "admin.key"}.items():
         (tmp_path / name).write_bytes(base64.b64decode(cert["data"][key]))
-    managed = HTTPS | {
-        "name": "managed",
-        "port": 444,
-        "tls": {"options": {"networking.gke.io/cert-manager-certs": "c"}},
-    }
+    managed = HTTPS | {"name": "managed", "port": 444}
+    managed["tls"] = {"options": {"networking.gke.io/cert-manager-certs": "c"}}
     whole = gateway(HTTP, HTTPS, managed)
-    known = objects(
-        [
-            route(ref("old", 90), ref("new", 10), ref("missing"), hostnames=["llm.example.com", "*.example.com"]),
-            route(ref("old", 0), name="none"),
-        ],
-        [pool("old", "FailOpen"), pool("new")],
-        [policy("old", 600)],
-        [cert],
-        [extension("inference-gateway")],
-    )
+    hosts = ["llm.example.com", "*.example.com"]
+    routes = [route(ref("old", 90), ref("new", 10), ref("missing"), hostnames=hosts), route(ref("old", 0), name="none")]
+    pools, extensions = [pool("old", "FailOpen"), pool("new")], [extension("inference-gateway")]
+    known = objects(routes, pools, [policy("old", 600)], [cert], extensions)
     written = files(whole, known, tmp_path, tmp_path)
     static: Object = {"clusters": written["clusters.json"]["resources"], "listeners": []}
     for listener in written["listeners.json"]["resources"]:
@@ -191,12 +172,6 @@ def untyped(resource: Object) -> Object:
     return {key: value for key, value in resource.items() if key != "@type"}
 
 
-# ------------------------------------------------------------------------------------------------------------ routes
-def test_each_pool_gets_its_weight() -> None:
-    (found,) = envoy_routes(gateway(), CANARY)
-    assert shares(found) == {"pool/llm/old": 90, "pool/llm/new": 10}
-
-
 def test_each_share_asks_the_picker_of_its_pool_and_fails_as_the_pool_says() -> None:
     known = objects([route(ref("old"), ref("new"))], [pool("old", "FailOpen"), pool("new")])
     (found,) = envoy_routes(gateway(), known)
@@ -217,21 +192,13 @@ def test_a_picker_has_as_much_time_for_its_probe_as_for_a_request() -> None:
     assert [probe["timeout"] for probe in picker["health_checks"]] == [request]
 
 
-def test_a_route_without_any_weight_answers_500() -> None:
+def test_a_route_without_any_weight_answers_500_and_the_share_of_a_missing_pool_goes_nowhere() -> None:
     (found,) = envoy_routes(gateway(), objects([route(ref("old", 0), ref("new", 0))]))
     assert found["direct_response"] == {"status": 500}
-
-
-def test_the_share_of_a_missing_pool_goes_nowhere() -> None:
     (found,) = envoy_routes(gateway(), objects([route(ref("old", 1), ref("gone", 1))]))
     assert shares(found) == {"pool/llm/old": 1, "no-such-pool": 1}
     assert "no-such-pool" not in {cluster["name"] for cluster in files(gateway(), CANARY)["clusters.json"]["resources"]}
-
-
-@pytest.mark.parametrize(("policies", "timeout"), [([], "30s"), ([policy("old", 600)], "600s")])
-def test_a_response_may_take_as_long_as_the_policy_says(policies: list[Object], timeout: str) -> None:
-    (found,) = envoy_routes(gateway(), objects([route(ref("old"))], policies=policies))
-    assert found["route"]["timeout"] == timeout
+    assert found["route"]["timeout"] == "30s", "without a policy: the recorded configuration has one"
 
 
 @pytest.mark.parametrize(
@@ -239,22 +206,26 @@ def test_a_response_may_take_as_long_as_the_policy_says(policies: list[Object], 
     [("inference-gateway", "llm", True), ("other", "llm", False), ("inference-gateway", "other", False)],
 )
 def test_hosts_of_a_gateway_call_its_extension(target: str, namespace: str, calls: bool) -> None:
-    known = objects([route(ref("old"))], extensions=[extension(target, namespace)])
-    written = files(gateway(), known)
-    (host,) = written["routes_http.json"]["resources"][0]["virtual_hosts"]
+    host, clusters = host_and_clusters(objects([route(ref("old"))], extensions=[extension(target, namespace)]))
     assert ("typed_per_filter_config" in host) == calls
     if calls:
         service = host["typed_per_filter_config"]["extension"]["overrides"]["grpc_service"]
-        named = service["envoy_grpc"]["cluster_name"]
-        assert named in [cluster["name"] for cluster in written["clusters.json"]["resources"]]
+        assert service["envoy_grpc"]["cluster_name"] in clusters
+
+
+def host_and_clusters(
+    known: Objects, callouts: Mapping[Key, Sequence[Picker]] | None = None
+) -> tuple[Object, list[str]]:
+    written = files(gateway(), known, callouts=callouts)
+    (host,) = written["routes_http.json"]["resources"][0]["virtual_hosts"]
+    return host, [cluster["name"] for cluster in written["clusters.json"]["resources"]]
 
 
 def test_the_cluster_of_an_extension_exists_before_the_extension_is_applied() -> None:
     """Envoy uses a new cluster once its servers have passed a health check, and fails requests until then."""
-    written = files(gateway(), objects([route(ref("old"))]), callouts={("llm", "router"): [Picker(9004, 9005)]})
-    (host,) = written["routes_http.json"]["resources"][0]["virtual_hosts"]
+    host, clusters = host_and_clusters(objects([route(ref("old"))]), {("llm", "router"): [Picker(9004, 9005)]})
     assert "typed_per_filter_config" not in host
-    assert "extension/llm/router" in [cluster["name"] for cluster in written["clusters.json"]["resources"]]
+    assert "extension/llm/router" in clusters
 
 
 def test_routes_that_match_a_header_come_before_those_that_match_all() -> None:
@@ -270,12 +241,8 @@ def test_exact_paths_come_first_and_then_the_longest_prefix() -> None:
     paths = [("PathPrefix", "/"), ("PathPrefix", "/v1"), ("PathPrefix", "/v1/chat/"), ("Exact", "/v1")]
     matches = [{"path": {"type": kind, "value": value}} for kind, value in paths]
     known = objects([route(rules=[{"matches": matches, "backendRefs": [ref("old")]}])])
-    assert [found["match"] for found in envoy_routes(gateway(), known)] == [
-        {"path": "/v1"},
-        {"path_separated_prefix": "/v1/chat"},
-        {"path_separated_prefix": "/v1"},
-        {"prefix": "/"},
-    ]
+    prefixes = [{"path_separated_prefix": "/v1/chat"}, {"path_separated_prefix": "/v1"}, {"prefix": "/"}]
+    assert [found["match"] for found in envoy_routes(gateway(), known)] == [{"path": "/v1"}, *prefixes]
 
 
 def selected(*namespaces: str) -> Object:
@@ -283,16 +250,10 @@ def selected(*namespaces: str) -> Object:
     return {"from": "Selector", "selector": {"matchExpressions": [expression]}}
 
 
-@pytest.mark.parametrize(
-    ("allowed", "attached"),
-    [
-        ({"from": "Same"}, 0),
-        ({"from": "All"}, 1),
-        ({"from": "None"}, 0),
-        (selected("llm"), 0),
-        (selected("llm", "other"), 1),
-    ],
-)
+ALLOWED = [({"from": "Same"}, 0), ({"from": "All"}, 1), ({"from": "None"}, 0)]
+
+
+@pytest.mark.parametrize(("allowed", "attached"), [*ALLOWED, (selected("llm"), 0), (selected("llm", "other"), 1)])
 def test_a_route_of_another_namespace_needs_the_listeners_permission(allowed: Object, attached: int) -> None:
     listener = HTTP | {"allowedRoutes": {"namespaces": allowed}}
     elsewhere = route(ref("old"), namespace="other")
@@ -301,9 +262,8 @@ def test_a_route_of_another_namespace_needs_the_listeners_permission(allowed: Ob
     status = gateway_status(whole, known, {})
     assert status["listeners"][0]["attachedRoutes"] == attached
     accepted = route_status(elsewhere, [whole], known)["parents"][0]["conditions"][0]
-    assert (accepted["status"], accepted["reason"]) == (
-        ("True", "Accepted") if attached else ("False", "NotAllowedByListeners")
-    )
+    expected = ("True", "Accepted") if attached else ("False", "NotAllowedByListeners")
+    assert (accepted["status"], accepted["reason"]) == expected
 
 
 def test_a_listener_waits_for_its_certificate() -> None:
@@ -321,24 +281,16 @@ def conditions(item: Object) -> dict[str, tuple[str, str]]:
     return {condition["type"]: (condition["status"], condition["reason"]) for condition in item["conditions"]}
 
 
-# ------------------------------------------------------------------------------------------------------------ status
-def test_a_gateway_is_programmed_once_each_listener_works() -> None:
+def test_a_gateway_is_programmed_once_each_listener_works_and_keeps_the_time_of_its_last_change() -> None:
     waiting = gateway_status(gateway(), CANARY, {})
     assert conditions(waiting)["Programmed"] == ("False", "Pending")
-    done = gateway_status(gateway(), CANARY, {"http": "127.0.0.1:20080"})
+    for condition in waiting["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    done = gateway_status(gateway() | {"status": waiting}, CANARY, {"http": "127.0.0.1:20080"})
     assert conditions(done)["Programmed"] == ("True", "Programmed")
     assert [address["value"] for address in done["addresses"]] == ["127.0.0.1:20080"]
-
-
-def test_a_status_keeps_the_time_of_its_last_change() -> None:
-    whole = gateway()
-    first = gateway_status(whole, CANARY, {})
-    for condition in first["conditions"]:
-        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    later = gateway_status(whole | {"status": first}, CANARY, {"http": "127.0.0.1:20080"})
-    times = {condition["type"]: condition["lastTransitionTime"] for condition in later["conditions"]}
-    assert times["Accepted"] == "2026-01-01T00:00:00Z"
-    assert times["Programmed"] > "2026-01-01T00:00:00Z"
+    times = {condition["type"]: condition["lastTransitionTime"] for condition in done["conditions"]}
+    assert times["Programmed"] > times["Accepted"] == "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -356,11 +308,11 @@ def test_a_route_says_whether_its_pools_exist(reference: Object, reason: str) ->
     assert conditions(parent)["ResolvedRefs"] == ("True" if reason == "ResolvedRefs" else "False", reason)
 
 
-@pytest.mark.parametrize(("services", "status"), [([("llm", "old-epp")], "True"), ([], "False")])
-def test_a_pool_says_whether_its_picker_exists(services: list[tuple[str, str]], status: str) -> None:
-    (parent,) = pool_status(pool("old"), [gateway()], CANARY, services)["parents"]
-    assert conditions(parent)["ResolvedRefs"][0] == status
-    assert pool_status(pool("unused"), [gateway()], CANARY, services) == {"parents": []}
+def test_a_pool_says_whether_its_picker_exists() -> None:
+    for services, status in (([("llm", "old-epp")], "True"), ([], "False")):
+        (parent,) = pool_status(pool("old"), [gateway()], CANARY, services)["parents"]
+        assert conditions(parent)["ResolvedRefs"][0] == status
+        assert pool_status(pool("unused"), [gateway()], CANARY, services) == {"parents": []}
 
 
 if __name__ == "__main__":

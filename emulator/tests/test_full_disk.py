@@ -1,7 +1,5 @@
 """A cluster on a full disk says so at once, and names etcd, the free space and the remedy."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess
@@ -9,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -62,17 +61,11 @@ def test_a_component_that_ended_is_named_after_etcd_if_etcd_ended(
     log.parent.mkdir()
     log.write_text('{"level":"fatal","msg":"failed to create WAL","error":"write: no space left on device"}\n')
     folder.write(RECORD, "127.0.0.1:1", ready=False)
-    monkeypatch.setattr(kwok, "client", lambda _: client_that_fails())
+    refuses = httpx.MockTransport(Mock(side_effect=httpx.ConnectError("refused")))
+    monkeypatch.setattr(kwok, "client", lambda _: httpx.Client(transport=refuses, base_url="http://c"))
     with pytest.raises(cluster.ClusterFailed, match=r"^etcd of full has ended: failed to create WAL: write: no space"):
         kwok._wait_for_success(folder, "/readyz", "kube-apiserver")
     assert clusters.exists()
-
-
-def client_that_fails() -> httpx.Client:
-    def refuses(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused", request=request)
-
-    return httpx.Client(transport=httpx.MockTransport(refuses), base_url="http://c")
 
 
 @pytest.fixture
@@ -80,10 +73,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file system in memory. Only root may mount it."""
     root = tmp_path / "disk"
     root.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", root], check=False, capture_output=True
-    )
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", str(root)]
+    if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this user can't mount a file system")
     monkeypatch.setattr(paths, "STATE", root)
     monkeypatch.setattr(paths, "CLUSTERS", root / "clusters")

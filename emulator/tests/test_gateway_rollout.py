@@ -1,16 +1,21 @@
-"""A changed route is applied once the endpoint pickers that it needs answer."""
-
-from __future__ import annotations
+"""A changed route is applied once the endpoint pickers that it needs answer, and what fails is tried again."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from emulator.cloud.api import View
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
 from emulator.gateway import rollout as gateway_rollout
+from emulator.gateway.controller import Envoy, Gateways
 from emulator.gateway.envoy_config import Picker
 from emulator.gateway.rollout import MAX_SECONDS, SETTLED_SECONDS, Rollout, weighted_pools
-from emulator.gateway.routes import Object, Objects
+from emulator.gateway.routes import CLASSES, Object, Objects
+from emulator.machine import paths, processes
 
 OLD, NEW = ("llm", "old"), ("llm", "new")
 PICKERS = {OLD: [Picker(1, 11)], NEW: [Picker(2, 12)]}
@@ -42,9 +47,15 @@ def weights(rollout: Rollout, item: Object, now: float, pickers: Any = None) -> 
     return {ref["name"]: ref["weight"] for ref in applied["spec"]["rules"][0]["backendRefs"]}
 
 
-def test_a_route_waits_for_the_picker_of_a_new_pool(serving: set[int]) -> None:
+def applied() -> Rollout:
+    """A rollout that has applied the first version of the route."""
     rollout = Rollout()
     assert weights(rollout, route(1, old=1), 0) == {"old": 1}
+    return rollout
+
+
+def test_a_route_waits_for_the_picker_of_a_new_pool(serving: set[int]) -> None:
+    rollout = applied()
     assert weights(rollout, route(2, old=1, new=1), 1) == {"old": 1}
     serving.add(12)
     assert weights(rollout, route(2, old=1, new=1), 2) == {"old": 1}
@@ -65,8 +76,7 @@ def test_a_new_picker_of_a_pool_has_the_same_time_as_the_first_one(serving: set[
 
 
 def test_a_pool_without_requests_is_not_waited_for(serving: set[int]) -> None:
-    rollout = Rollout()
-    weights(rollout, route(1, old=1), 0)
+    rollout = applied()
     weights(rollout, route(2, old=1, new=0), 1)
     assert weights(rollout, route(2, old=1, new=0), 1 + SETTLED_SECONDS) == {"old": 1, "new": 0}
     assert weighted_pools(route(3, old=0, new=5)) == [NEW]
@@ -74,18 +84,12 @@ def test_a_pool_without_requests_is_not_waited_for(serving: set[int]) -> None:
 
 
 @pytest.mark.usefixtures("serving")
-def test_a_route_does_not_wait_forever() -> None:
-    rollout = Rollout()
-    weights(rollout, route(1, old=1), 0)
+def test_a_route_does_not_wait_forever_and_a_deleted_one_not_at_all() -> None:
+    rollout = applied()
     assert weights(rollout, route(2, new=1), 1, {}) == {"old": 1}
     assert weights(rollout, route(3, new=2), MAX_SECONDS, {}) == {"old": 1}  # a later version waits anew
     assert weights(rollout, route(3, new=2), 2 * MAX_SECONDS, {}) == {"new": 2}
-
-
-@pytest.mark.usefixtures("serving")
-def test_a_deleted_route_goes_at_once() -> None:
-    rollout = Rollout()
-    weights(rollout, route(1, old=1), 0)
+    rollout = applied()
     deleted = route(2, new=1)
     deleted["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     assert weights(rollout, deleted, 1, {}) == {"new": 1}
@@ -124,3 +128,58 @@ def test_an_extension_whose_server_never_answers_is_applied_in_the_end(serving: 
     rollout = Rollout()
     assert extended(rollout, route(1, old=1), 0, []) == (1, False)
     assert extended(rollout, route(1, old=1), MAX_SECONDS, []) == (1, True)
+
+
+def test_a_refused_class_is_created_later_in_a_cluster_without_gateways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder = Folder("c")
+    folder.path.mkdir()
+    record = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1", gateway_api=True)
+    folder.write(record, "127.0.0.1:1", ready=True)
+    created: list[str] = []
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        if "watch" in request.url.params:
+            await asyncio.Event().wait()  # nothing changes
+        if request.method == "GET":
+            return httpx.Response(200, json={"items": [], "metadata": {"resourceVersion": "1"}})
+        created.append(request.url.path.rpartition("gatewayclasses/")[2])
+        return httpx.Response(500 if len(created) == 1 else 200, json={"message": "etcdserver: request timed out"})
+
+    async def run() -> None:
+        async with httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(respond)) as api:
+            none = View(api, "/unused", lambda: None)
+            running = asyncio.create_task(Gateways(folder, api, none, none, none, dict).run(1))
+            while f"{CLASSES[-1]}/status" not in created:
+                await asyncio.sleep(0.05)
+            running.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert created[0] == created[1] == CLASSES[0]
+
+
+def test_an_envoy_that_could_not_be_started_is_started_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(processes, "tool", str)
+    starts: list[str] = []
+
+    async def keep_running(title: str, *_: object) -> None:
+        starts.append(title)
+        if len(starts) == 1:
+            raise OSError("Resource temporarily unavailable")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(processes, "keep_running", keep_running)
+
+    async def run() -> None:
+        envoy = Envoy(Folder("c"), ("llm", "g"))
+        for _ in range(2):
+            envoy.configure({})
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert starts == ["gateway_llm_g"] * 2

@@ -22,24 +22,14 @@ from emulator.cloud.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.machine import processes
-from emulator.tests import spares
+from emulator.tests import gateway_objects, spares
 from emulator.tests.clusters import clusters_in
-from emulator.tests.gateway_objects import (
-    NAMESPACE,
-    api_key,
-    certificate,
-    gateway,
-    pool,
-    route,
-    route_of_model,
-    router,
-    server,
-)
+from emulator.tests.gateway_objects import NAMESPACE, gateway, pool, route
 from emulator.tests.harness import eventually
 
 if TYPE_CHECKING:  # its import takes two seconds, in each process that collects the tests
     import openai
-    from openai.types.chat import ChatCompletionChunk
+    from openai.types.chat import ChatCompletionChunk, ChatCompletionUserMessageParam
 
 pytestmark = pytest.mark.cluster
 
@@ -65,8 +55,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         cluster.set_pool(RECORD.name, SYSTEM_POOL)
         with client(folder()) as api:
             answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
+            server = gateway_objects.server
             objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01, adapter=ADAPTER)]
-            objects.append(api_key(API_KEY))  # servers wait for it
+            objects.append(gateway_objects.api_key(API_KEY))  # servers wait for it
             objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
             for item in objects:
                 apply(api, item)
@@ -143,9 +134,8 @@ def pods(api: httpx.Client, name: str) -> dict[str, str]:
 
 def through_pods_proxy(address: str) -> httpx.Client:
     """A client of one pod, past the gateway."""
-    return httpx.Client(
-        base_url=f"http://{address}", proxy=f"http://{folder().pod_proxy.read_text()}", timeout=120, headers=KEY_HEADER
-    )
+    proxy = f"http://{folder().pod_proxy.read_text()}"
+    return httpx.Client(base_url=f"http://{address}", proxy=proxy, timeout=120, headers=KEY_HEADER)
 
 
 def test_a_gateway_gets_its_address_and_says_that_it_works(api: httpx.Client) -> None:
@@ -160,29 +150,28 @@ def test_a_gateway_gets_its_address_and_says_that_it_works(api: httpx.Client) ->
     assert "gke-l7-rilb" in {item["metadata"]["name"] for item in classes}
 
 
-def test_the_openai_client_completes_a_streamed_chat(api: httpx.Client) -> None:
-    with streamed_chat(works(api), 20) as stream:
+def test_the_openai_client_gets_each_event_of_a_streamed_chat_at_once_if_it_has_the_key(api: httpx.Client) -> None:
+    import openai
+
+    address = works(api)
+    with pytest.raises(openai.AuthenticationError), streamed_chat(address, 20, api_key="another key"):
+        pass
+    with streamed_chat(address, 20) as stream:
         text = "".join(event.choices[0].delta.content or "" for event in stream)
     assert text.startswith("A stub of the emulated cloud")
-
-
-def test_the_gateway_passes_on_each_event_of_a_stream_at_once(api: httpx.Client) -> None:
-    # The whole answer takes 1,000 seconds, and the client gives up after 60.
-    with streamed_chat(works(api), 100_000) as stream:
+    # This whole answer takes 1,000 seconds, and the client gives up after 60.
+    with streamed_chat(address, 100_000) as stream:
         assert next(iter(stream)).choices
 
 
 @contextmanager
-def streamed_chat(address: str, tokens: int) -> Iterator[openai.Stream[ChatCompletionChunk]]:
+def streamed_chat(address: str, tokens: int, api_key: str = API_KEY) -> Iterator[openai.Stream[ChatCompletionChunk]]:
     import openai
 
-    with (
-        openai.OpenAI(base_url=address, api_key=API_KEY, max_retries=0, timeout=60) as chat,
-        chat.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "hi"}], max_tokens=tokens, stream=True
-        ) as stream,
-    ):
-        yield stream
+    with openai.OpenAI(base_url=address, api_key=api_key, max_retries=0, timeout=60) as client:
+        hi: ChatCompletionUserMessageParam = {"role": "user", "content": "hi"}
+        with client.chat.completions.create(model=MODEL, messages=[hi], max_tokens=tokens, stream=True) as stream:
+            yield stream
 
 
 def test_open_answers_outlive_the_deletion_of_their_pods(api: httpx.Client) -> None:
@@ -200,45 +189,30 @@ def test_open_answers_outlive_the_deletion_of_their_pods(api: httpx.Client) -> N
     assert generated[-1].choices[0].finish_reason == "length"
 
 
-def test_a_client_without_the_api_key_is_refused(api: httpx.Client) -> None:
-    import openai
-
-    address = works(api)
-    stranger = openai.OpenAI(base_url=address, api_key="another key", max_retries=0)
-    with stranger as chat, pytest.raises(openai.AuthenticationError):
-        chat.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
-
-
 def test_the_picker_prefers_the_replica_with_the_shortest_queue(api: httpx.Client) -> None:
     address = works(api)
-    busy, free = pods(api, "old").values()
+    (name, busy), (_, free) = pods(api, "old").items()
+
+    def waiting() -> float:
+        lines = direct.get("/metrics").text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting"))
+
     with through_pods_proxy(busy) as direct, ThreadPoolExecutor(8) as threads:
         # Two run and six wait, for longer than any machine needs for this test.
         request = {"model": MODEL, "prompt": "long", "max_tokens": 100_000}
         held = [threads.submit(direct.post, "/v1/completions", json=request) for _ in range(8)]
         try:
-            eventually(lambda: queued(direct) == 6, "six requests wait")
+            eventually(lambda: waiting() == 6, "six requests wait")
             time.sleep(2)  # the picker reads the metrics every 0.2 s
             picked = Counter(line["pod"] for line in send(address, 20))
             assert not any(request.done() for request in held)
             assert picked == {free: 20}
-        finally:
-            replace(api, busy)
+        finally:  # replaces the pod, whose open requests fail
+            answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
+            eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
 
 
-def queued(direct: httpx.Client) -> float:
-    lines = direct.get("/metrics").text.splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_waiting"))
-
-
-def replace(api: httpx.Client, address: str) -> None:
-    """Replaces a pod of `old`. Its open requests fail."""
-    name = next(name for name, at in pods(api, "old").items() if at == address)
-    answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
-    eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
-
-
-def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
+def test_each_pool_gets_its_share_of_the_requests_and_one_with_weight_0_nothing(api: httpx.Client) -> None:
     address = works(api)
     with weights(api, old=90, new=10):
         eventually(lambda: shares(address, 40)["new"], "the new weights")
@@ -247,15 +221,10 @@ def test_each_pool_gets_its_share_of_the_requests(api: httpx.Client) -> None:
         # in ten million runs.
         assert 1 <= got["new"] <= 45
         assert got["old"] == 200 - got["new"]
-
-
-def test_a_pool_with_weight_0_gets_nothing(api: httpx.Client) -> None:
-    address = works(api)
-    with weights(api, old=0, new=1):
-        eventually(lambda: shares(address, 1)["new"], "the new weights")
-        assert shares(address, 50) == {"new": 50}
-    eventually(lambda: shares(address, 1)["old"], "the old weights")
-    assert shares(address, 50) == {"old": 50}
+    for item, other in (("new", "old"), ("old", "new")):
+        with weights(api, **{item: 1, other: 0}):
+            eventually(lambda: not shares(address, 10)[other], "the new weights")  # noqa: B023
+            assert shares(address, 50) == {item: 50}
 
 
 @contextmanager
@@ -310,7 +279,7 @@ def test_the_router_sends_each_model_to_its_pool(api: httpx.Client) -> None:
 
     address = works(api)
     assert ask(address, model=ADAPTER) == 404, "all requests go to `old`, which has no adapter"
-    added = [*router(), route_of_model(ADAPTER, "new")]
+    added = [*gateway_objects.router(), gateway_objects.route_of_model(ADAPTER, "new")]
     for item in added:
         apply(api, item)
     try:
@@ -338,7 +307,7 @@ def test_a_listener_serves_tls_with_the_certificate_of_its_secret(api: httpx.Cli
     https = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "cert"}]}}
     apply(api, gateway(HTTP, https))
     try:
-        secret = certificate("cert")
+        secret = gateway_objects.certificate("cert")
         eventually(lambda: programmed(api) == "False", "the gateway waits for its certificate")
         apply(api, secret)
         eventually(lambda: programmed(api) == "True", "the gateway works")

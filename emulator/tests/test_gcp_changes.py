@@ -1,7 +1,5 @@
 """The emulated gcp plugin plans changes as measured with Google's own provider."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +24,14 @@ from emulator.tests.gcp_engine import (
 )
 
 MEASURED = yaml.load(Path(__file__).with_name("provider_changes.yaml").read_text(), yaml.CSafeLoader)
-CASES = [
-    pytest.param(base, change, planned, id=f"{base}: {', '.join(change)} {planned}")
-    for base, changes in MEASURED["changes"].items()
-    for planned, change in changes
-]
-
-REFUSED = [
-    pytest.param(base, change, path, id=f"{base}: {', '.join(change)} {path}")
-    for base, changes in MEASURED["refused"].items()
-    for path, change in changes
-]
+CASES, REFUSED = (
+    [
+        pytest.param(base, change, expected, id=f"{base}: {', '.join(change)} {expected}")
+        for base, changes in MEASURED[kind].items()
+        for expected, change in changes
+    ]
+    for kind in ("changes", "refused")
+)
 
 
 def plan(engine: Engine, token: str, old: Values, new: Values) -> str:
@@ -81,19 +76,14 @@ def test_a_value_is_refused_as_the_provider_refuses_it(
 
 
 def test_the_table_has_every_resource_and_its_inputs() -> None:
-    for token in RESOURCES:
-        assert schema_of(token).properties, token
+    assert all(schema_of(token).properties for token in RESOURCES)
     cluster = schema_of(CLUSTER)
-    assert cluster.at("location").force_new
-    assert cluster.at("location").computed
+    assert (cluster.at("location").force_new, cluster.at("location").computed) == (True, True)
     assert cluster.at("network").default == "default"
     assert cluster.at("networkPolicy").conflicts == ("enableAutopilot",)
     # A key of a map follows its map.
     assert schema_of(NODE_POOL).at('nodeConfig.metadata["a/b"]').force_new
     assert not schema_of(NODE_POOL).at("nodeConfig.labels.team").computed
-
-
-# --- what is no longer stated -------------------------------------------------------------------------------------
 
 
 def test_the_cloud_keeps_removed_computed_properties_through_updates_and_refreshes(standard: Engine) -> None:
@@ -146,17 +136,8 @@ def test_a_change_is_compared_with_the_kept_value_of_the_cloud(standard: Engine)
     state = standard.read(CLUSTER, CLUSTER_ID, STANDARD)[1]
     reopened = {**dns, "ipEndpointsConfig": {"enabled": True}}
     answer = standard.diff(CLUSTER, STANDARD, but(STANDARD, controlPlaneEndpointsConfig=reopened), state)
-    path = "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"
-    assert list(answer.detailedDiff) == [path]
+    assert list(answer.detailedDiff) == ["controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"]
     assert standard.diff(CLUSTER, STANDARD, closed, state).changes == answer.DIFF_NONE
-
-
-def test_a_preview_of_an_imported_state_knows_unchanged_outputs(cloud: Engine) -> None:
-    state = STANDARD | {"endpoint": "192.0.2.1", "nodeLocations": ["us-central1-f"]}
-    new = but(STANDARD, resourceLabels={"team": "ops"})
-    outputs = cloud.update(CLUSTER, CLUSTER_ID, STANDARD, new, preview=True, state=state)
-    assert (outputs["endpoint"], outputs["nodeLocations"]) == ("192.0.2.1", ["us-central1-f"])
-    assert outputs["resourceLabels"] == {"team": "ops"}
 
 
 def test_a_first_size_of_earlier_settings_is_refused_in_a_creation_alone(standard: Engine) -> None:
@@ -184,8 +165,13 @@ def test_an_omitted_disk_type_stays_that_of_the_former_machine(former: Values, s
     standard.update(NODE_POOL, POOL_ID, old, but(new, nodeConfig__diskType="pd-balanced"))
 
 
-def test_a_pool_may_be_in_an_ai_zone(standard: Engine) -> None:
-    standard.create(NODE_POOL, but(L4_POOL, nodeLocations=["us-central1-ai1a"]))
+def test_a_pool_without_autoscaling_has_its_fixed_size_also_in_an_ai_zone(standard: Engine) -> None:
+    fixed = but(L4_POOL, nodeCount=2, nodeLocations=["us-central1-ai1a"])
+    bounds = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
+    growing = but(fixed, nodeCount=None, initialNodeCount=1, autoscaling=bounds)
+    standard.create(NODE_POOL, growing)
+    standard.update(NODE_POOL, POOL_ID, growing, fixed)
+    assert standard.clusters.pools["gpupool"].nodes_per_zone == 2
 
 
 @pytest.mark.parametrize(("old", "new"), [(AUTOPILOT, STANDARD), (STANDARD, AUTOPILOT)])
@@ -196,14 +182,6 @@ def test_an_update_is_not_checked_as_a_creation(old: Values, new: Values, cloud:
     news |= {key: old[key] for key in kept if key in old}
     assert cloud.check(CLUSTER, news, olds=old)[1] == []
     assert cloud.diff(CLUSTER, old, news).replaces
-
-
-def test_a_pool_without_autoscaling_has_its_fixed_size(standard: Engine) -> None:
-    bounds = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
-    growing = but(L4_POOL, nodeCount=None, initialNodeCount=1, autoscaling=bounds)
-    standard.create(NODE_POOL, growing)
-    standard.update(NODE_POOL, POOL_ID, growing, but(L4_POOL, nodeCount=2))
-    assert standard.clusters.pools["gpupool"].nodes_per_zone == 2
 
 
 def test_a_flex_start_pool_has_its_own_upgrade_strategy_whatever_its_settings_say(standard: Engine) -> None:
@@ -217,9 +195,6 @@ def test_a_flex_start_pool_has_its_own_upgrade_strategy_whatever_its_settings_sa
     assert list(standard.diff(NODE_POOL, stated, stated, outputs).detailedDiff) == ["upgradeSettings.strategy"]
     _, ordinary = standard.create(NODE_POOL, L4_POOL | {"name": "ordinary", "upgradeSettings": surge})
     assert ordinary["upgradeSettings"] == {**surge, "strategy": "SURGE"}
-
-
-# --- conflicts ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

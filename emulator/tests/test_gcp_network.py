@@ -1,7 +1,5 @@
 """The emulator's networks, accounts and APIs: Google's refusals, references between resources, REST bodies."""
 
-from __future__ import annotations
-
 import shlex
 from functools import partial
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi.runtime.proto import provider_pb2 as proto
 
 from emulator.commands import existing
 from emulator.google import rest
@@ -29,7 +26,6 @@ from emulator.tests.gcp_engine import (
     Values,
     accepted,
     but,
-    mistakes,
 )
 from gke_ai.catalog.project.apis import REASONS
 
@@ -46,6 +42,11 @@ PRIVATE: Values = STANDARD | {
     "privateClusterConfig": {"enablePrivateNodes": True},
     "datapathProvider": "ADVANCED_DATAPATH",
 }
+SHARED = "emulator/run existing network shared --location"
+LINKS = "https://www.googleapis.com/compute/v1"
+AUTOPILOT_ACCOUNT = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
+NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+ROLE = {"project": PROJECT, "role": NODE_ROLE, "member": f"serviceAccount:{EMAIL}"}
 
 
 @pytest.fixture
@@ -57,27 +58,6 @@ def network(cloud: Engine) -> Engine:
     return cloud
 
 
-# ----------------------------------------------------------------------------------------------------------- mistakes
-REFUSED = mistakes("network", "subnetwork", "proxy-only subnetwork", "nat", "service", "account")
-
-
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), REFUSED)
-def test_inputs_that_google_refuses_fail_the_check(
-    cloud: Engine, token: str, inputs: Values, path: str, text: str
-) -> None:
-    failures = cloud.check(token, inputs)[1]
-    assert [failure[0] for failure in failures] == [path], failures
-    assert text in failures[0][1]
-
-
-def test_at_most_50_networks_are_authorized(cloud: Engine) -> None:
-    blocks = [{"cidrBlock": f"8.8.{number}.0/24"} for number in range(51)]
-    (failure,) = cloud.check(CLUSTER, but(STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": blocks}))[1]
-    assert failure[0] == "masterAuthorizedNetworksConfig.cidrBlocks"
-    assert "At most 50" in failure[1]
-
-
-# ------------------------------------------------------------------------------------------------- what must be there
 @pytest.mark.parametrize(
     ("token", "inputs"),
     [(NETWORK, VPC), (SUBNETWORK, SUBNET), (ROUTER, GATEWAY), (ROUTER_NAT, NAT), (SERVICE_ACCOUNT, ACCOUNT)],
@@ -94,15 +74,19 @@ def test_the_default_network_exists_and_can_not_be_created(cloud: Engine) -> Non
     cloud.create(CLUSTER, STANDARD)
 
 
-@pytest.mark.parametrize(("token", "inputs"), [(SUBNETWORK, SUBNET), (ROUTER, GATEWAY)])
-def test_nothing_is_created_in_a_missing_network(cloud: Engine, token: str, inputs: Values) -> None:
-    with pytest.raises(Refused, match=f"Error 404: The resource '{NETWORK_ID}' was not found"):
+@pytest.mark.parametrize(
+    ("token", "inputs", "text"),
+    [
+        (SUBNETWORK, SUBNET, f"Error 404: The resource '{NETWORK_ID}' was not found"),
+        (ROUTER, GATEWAY, f"Error 404: The resource '{NETWORK_ID}' was not found"),
+        (ROUTER_NAT, NAT, "Error 404.*/routers/ai"),
+        (CLUSTER, AUTOPILOT_ACCOUNT, "does not exist"),
+        (PROJECT_IAM_MEMBER, ROLE, "does not exist"),
+    ],
+)
+def test_nothing_is_created_before_what_it_refers_to(cloud: Engine, token: str, inputs: Values, text: str) -> None:
+    with pytest.raises(Refused, match=text):
         cloud.create(token, inputs)
-
-
-def test_nat_needs_its_router(cloud: Engine) -> None:
-    with pytest.raises(Refused, match=r"Error 404.*/routers/ai"):
-        cloud.create(ROUTER_NAT, NAT)
 
 
 def test_ranges_of_a_network_must_not_overlap(network: Engine) -> None:
@@ -147,10 +131,7 @@ def test_a_cluster_with_a_missing_network_range_or_account_is_refused(
     "named",
     [
         {"network": "ai", "subnetwork": "ai"},
-        {
-            "network": f"https://www.googleapis.com/compute/v1/{NETWORK_ID}",
-            "subnetwork": f"https://www.googleapis.com/compute/v1/{SUBNETWORK_ID}",
-        },
+        {"network": f"{LINKS}/{NETWORK_ID}", "subnetwork": f"{LINKS}/{SUBNETWORK_ID}"},
         {"nodeConfig": {"serviceAccount": EMAIL}},
         {"nodeConfig": {"serviceAccount": "123-compute@developer.gserviceaccount.com"}},
     ],
@@ -161,15 +142,11 @@ def test_a_cluster_accepts_names_paths_and_links(network: Engine, named: Values)
     assert network.clusters.calls[0] == ("create", "llm-cluster")
 
 
-def test_a_pool_with_a_missing_account_is_refused(network: Engine) -> None:
-    network.create(CLUSTER, PRIVATE)
+def test_a_pool_needs_its_account_which_can_not_be_deleted_while_nodes_use_it(network: Engine) -> None:
+    network.create(CLUSTER, PRIVATE | {"nodeConfig": {"serviceAccount": EMAIL}})
     with pytest.raises(Refused, match=r'Service account "gone@.*" does not exist'):
         network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL.replace("gke-nodes", "gone")))
-    network.create(NODE_POOL, but(L4_POOL, nodeConfig__serviceAccount=EMAIL))
 
-
-def test_an_account_can_not_be_deleted_while_nodes_use_it(network: Engine) -> None:
-    network.create(CLUSTER, PRIVATE | {"nodeConfig": {"serviceAccount": EMAIL}})
     pool = but(L4_POOL, nodeConfig__serviceAccount=EMAIL)
     id, _ = network.create(NODE_POOL, pool)
     with pytest.raises(Refused, match=r"can't be deleted yet: nodes of .*/nodePools/gpupool run as it"):
@@ -180,28 +157,19 @@ def test_an_account_can_not_be_deleted_while_nodes_use_it(network: Engine) -> No
 
 def test_an_account_can_not_be_deleted_while_autopilot_creates_nodes_with_it(cloud: Engine) -> None:
     cloud.create(SERVICE_ACCOUNT, ACCOUNT)
-    inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
-    cloud.create(CLUSTER, inputs)
+    cloud.create(CLUSTER, AUTOPILOT_ACCOUNT)
+    cloud.create(PROJECT_IAM_MEMBER, ROLE)
     with pytest.raises(Refused, match="can't be deleted yet"):
         cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
     # What is no longer stated is kept: only the off form lets go of the account.
-    cloud.update(CLUSTER, CLUSTER_ID, inputs, AUTOPILOT)
+    cloud.update(CLUSTER, CLUSTER_ID, AUTOPILOT_ACCOUNT, AUTOPILOT)
     with pytest.raises(Refused, match="can't be deleted yet"):
         cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
-    off = but(inputs, clusterAutoscaling__autoProvisioningDefaults__serviceAccount="default")
-    cloud.update(CLUSTER, CLUSTER_ID, inputs, off)
+    off = but(AUTOPILOT_ACCOUNT, clusterAutoscaling__autoProvisioningDefaults__serviceAccount="default")
+    cloud.update(CLUSTER, CLUSTER_ID, AUTOPILOT_ACCOUNT, off)
     cloud.delete(SERVICE_ACCOUNT, ACCOUNT_ID, ACCOUNT)
 
 
-def test_an_autopilot_cluster_with_a_missing_node_account_is_refused(cloud: Engine) -> None:
-    inputs = AUTOPILOT | {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": EMAIL}}}
-    with pytest.raises(Refused, match="does not exist"):
-        cloud.create(CLUSTER, inputs)
-    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
-    cloud.create(CLUSTER, inputs)
-
-
-# --------------------------------------------------------------------------------------------------------- what is used
 def test_a_network_can_not_be_deleted_while_it_is_in_use(network: Engine) -> None:
     network.create(CLUSTER, PRIVATE)
     for token, id, inputs in ((SUBNETWORK, SUBNETWORK_ID, SUBNET), (NETWORK, NETWORK_ID, VPC)):
@@ -226,64 +194,21 @@ def test_a_range_that_a_cluster_uses_can_not_be_changed(network: Engine) -> None
         network.update(SUBNETWORK, SUBNETWORK_ID, SUBNET, wider)
 
 
-@pytest.mark.parametrize(
-    ("token", "old", "change", "replaced"),
-    [
-        (NETWORK, VPC, {"autoCreateSubnetworks": True}, True),
-        (NETWORK, VPC, {"routingMode": "GLOBAL"}, False),
-        (SUBNETWORK, SUBNET, {"network": "other"}, True),
-        (SUBNETWORK, SUBNET, {"region": "us-east1"}, True),
-        (SUBNETWORK, SUBNET, {"privateIpGoogleAccess": False}, False),
-        (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/19"}, False),
-        (SUBNETWORK, SUBNET, {"ipCidrRange": "10.0.0.0/21"}, True),
-        (ROUTER, GATEWAY, {"network": "other"}, True),
-        (ROUTER_NAT, NAT, {"router": "other"}, True),
-        (ROUTER_NAT, NAT, {"minPortsPerVm": 64}, False),
-        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"service": "compute.googleapis.com"}, True),
-        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"disableOnDestroy": True}, False),
-        (CLUSTER, PRIVATE, {"privateClusterConfig": {"enablePrivateNodes": False}}, False),
-        (CLUSTER, PRIVATE, {"ipAllocationPolicy__clusterSecondaryRangeName": "other"}, True),
-        (CLUSTER, PRIVATE, {"networkPolicy": {"enabled": True, "provider": "CALICO"}}, False),
-        (CLUSTER, PRIVATE, {"masterAuthorizedNetworksConfig": {"cidrBlocks": []}}, False),
-        (NODE_POOL, L4_POOL, {"networkConfig": {"enablePrivateNodes": True}}, False),
-        (NODE_POOL, L4_POOL, {"nodeConfig__serviceAccount": EMAIL}, True),
-    ],
-)
-def test_properties_that_can_not_change_in_place_replace_the_resource(
-    cloud: Engine, token: str, old: Values, change: Values, replaced: bool
-) -> None:
-    answer = cloud.diff(token, old, but(old, **change))
-    assert answer.changes == proto.DiffResponse.DIFF_SOME
-    assert bool(answer.replaces) == replaced
-
-
-# ------------------------------------------------------------------------------------------------------- what is shown
 def test_outputs_that_others_use_are_known_after_creation(cloud: Engine) -> None:
-    id, outputs = cloud.create(NETWORK, VPC)
-    assert (id, outputs["selfLink"]) == (NETWORK_ID, f"https://www.googleapis.com/compute/v1/{NETWORK_ID}")
-    id, outputs = cloud.create(SUBNETWORK, SUBNET)
-    assert (id, outputs["gatewayAddress"]) == (SUBNETWORK_ID, "10.0.0.1")
-    assert cloud.create(ROUTER, GATEWAY)[1]["name"] == "ai"
-    assert cloud.create(ROUTER_NAT, NAT)[0] == f"{PROJECT}/us-central1/ai/ai"
-    for token, id, inputs in (
-        (NETWORK, NETWORK_ID, VPC),
-        (SUBNETWORK, SUBNETWORK_ID, SUBNET),
-        (ROUTER_NAT, f"{PROJECT}/us-central1/ai/ai", NAT),
-    ):
+    network, outputs = cloud.create(NETWORK, VPC)
+    assert (network, outputs["selfLink"]) == (NETWORK_ID, f"{LINKS}/{NETWORK_ID}")
+    subnetwork, outputs = cloud.create(SUBNETWORK, SUBNET)
+    assert (subnetwork, outputs["gatewayAddress"]) == (SUBNETWORK_ID, "10.0.0.1")
+    router, outputs = cloud.create(ROUTER, GATEWAY)
+    assert (router, outputs["name"]) == (f"projects/{PROJECT}/regions/us-central1/routers/ai", "ai")
+    nat, _ = cloud.create(ROUTER_NAT, NAT)
+    assert nat == f"{PROJECT}/us-central1/ai/ai"
+    for token, id, inputs in ((NETWORK, network, VPC), (SUBNETWORK, subnetwork, SUBNET), (ROUTER_NAT, nat, NAT)):
         assert cloud.read(token, id, inputs)[2] == inputs, "a refresh of what nobody touched changes nothing"
-
-
-@pytest.mark.parametrize(
-    ("token", "form", "id"),
-    [
-        (NETWORK, f"{PROJECT}/ai", NETWORK_ID),
-        (SUBNETWORK, f"{PROJECT}/us-central1/ai", SUBNETWORK_ID),
-        (ROUTER, f"{PROJECT}/us-central1/ai", f"projects/{PROJECT}/regions/us-central1/routers/ai"),
-        (ROUTER_NAT, f"projects/{PROJECT}/regions/us-central1/routers/ai/ai", f"{PROJECT}/us-central1/ai/ai"),
-    ],
-)
-def test_resources_can_be_imported_by_their_other_ids(network: Engine, token: str, form: str, id: str) -> None:
-    assert network.read(token, form)[0] == id
+    short = f"{PROJECT}/us-central1/ai"
+    assert cloud.read(NETWORK, f"{PROJECT}/ai")[0] == network, "an import accepts other forms of an id"
+    assert (cloud.read(SUBNETWORK, short)[0], cloud.read(ROUTER, short)[0]) == (subnetwork, router)
+    assert cloud.read(ROUTER_NAT, f"{router}/ai")[0] == nat
 
 
 def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
@@ -294,26 +219,13 @@ def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
     cloud.create(PROJECT_SERVICE, inputs)
 
 
-def test_a_role_is_granted_only_to_an_existing_account(cloud: Engine) -> None:
-    grant = {
-        "project": PROJECT,
-        "role": "roles/container.defaultNodeServiceAccount",
-        "member": f"serviceAccount:{EMAIL}",
-    }
-    with pytest.raises(Refused, match="does not exist"):
-        cloud.create(PROJECT_IAM_MEMBER, grant)
-    cloud.create(SERVICE_ACCOUNT, ACCOUNT)
-    cloud.create(PROJECT_IAM_MEMBER, grant)
-
-
-# ------------------------------------------------------------------------------------------------------------- command
 @pytest.mark.parametrize(
     ("cluster", "command"),
     [
-        ({"network": "shared"}, "emulator/run existing network shared --location us-central1"),
+        ({"network": "shared"}, f"{SHARED} us-central1"),
         (
             {"network": "projects/host/global/networks/shared", "location": "us-east5"},
-            "emulator/run existing network shared --location us-east5 --project host",
+            f"{SHARED} us-east5 --project host",
         ),
         ({"network": "default"}, None),
         ({"network": "shared", "mode": "existing", "name": "c"}, None),
@@ -328,7 +240,7 @@ def test_a_missing_network_is_reported_with_the_command_that_creates_it(
     monkeypatch.setattr(existing, "LocalClusters", lambda: cloud.clusters)
     config = {"gke-ai:cluster": cluster}
     assert (existing.missing(config) or ("", None))[1] == command
-    if command is not None:
+    if command:
         monkeypatch.setattr("sys.argv", shlex.split(command)[1:])
         existing.main()
         assert existing.missing(config) is None
@@ -340,7 +252,6 @@ def test_a_missing_network_is_reported_with_the_command_that_creates_it(
         cloud.create(CLUSTER, STANDARD | place | pool | ranges | {"network": "shared", "subnetwork": "shared"})
 
 
-# --------------------------------------------------------------------------------------------------------------- bodies
 # By hand, from https://cloud.google.com/compute/docs/reference/rest/v1/networks/insert (subnetworks, routers),
 # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create,
 # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchEnable and

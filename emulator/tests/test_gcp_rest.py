@@ -1,27 +1,27 @@
 """The REST bodies of the emulator's resources match Google's reference and discovery documents."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emulator.google import rest, rest_names
+from emulator.google import rest, rest_names, rules
 from emulator.google.plugin import RESOURCES
 from emulator.google.schema import schema_of
 from emulator.pulumi.plugin import UNKNOWN
+from emulator.tests.gcp_engine import accepted, mistakes
 
 # Bodies that Google's reference asks for, and the Pulumi inputs that mean them.
 GOLDEN = {file.stem: json.loads(file.read_text()) for file in Path(__file__).parent.glob("golden/rest_*.json")}
-WRITERS: dict[str, Callable[[dict[str, Any]], rest.Body]] = {
-    "cluster": rest.cluster,
-    "node_pool": rest.node_pool,
-    "bucket": rest.bucket,
-}
+WRITERS = {"cluster": rest.cluster, "node_pool": rest.node_pool, "bucket": rest.bucket}
 FLEX_START: dict[str, Any] = GOLDEN["rest_node_pool_flex_start"]["inputs"]
+ACCELERATOR = {"type": "nvidia-l4", "count": "two"}
+MODE = "nodeConfig.workloadMetadataConfig.mode"
+MODES = '(google.container.v1.WorkloadMetadataConfig.Mode), "GKE_META"; it is one of GCE_METADATA, GKE_METADATA'
+TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
+POLICY = {"totalMaxNodeCount": 1, "locationPolicy": "all"}
+COUNT = "nodeConfig.guestAccelerators[0].count"
 
 
 @pytest.mark.parametrize("golden", GOLDEN)
@@ -35,20 +35,10 @@ def test_a_body_has_the_form_of_google_s_reference(golden: str) -> None:
     assert list(schema_of(token).conflicts(expected["inputs"])) == [], "the provider would refuse these inputs"
 
 
-def problems(
-    inputs: dict[str, Any], write: Callable[[dict[str, Any]], rest.Body] = rest.node_pool
-) -> list[tuple[str, str]]:
-    return write(inputs).problems("node_pool")
-
-
 @pytest.mark.parametrize(
     ("change", "path", "text"),
     [
-        (
-            {"nodeConfig": {"flexxStart": True}},
-            "nodeConfig.flexxStart",
-            "Unknown name \"flexxStart\" at 'node_pool.config'",
-        ),
+        ({"nodeConfig": {"flexxStart": True}}, "nodeConfig.flexxStart", "\"flexxStart\" at 'node_pool.config'"),
         ({"nodeConfig": {"flexStart": "yes"}}, "nodeConfig.flexStart", "node_pool.config.flex_start' (TYPE_BOOLEAN)"),
         ({"initialNodeCount": "many"}, "initialNodeCount", "'node_pool.initial_node_count' (TYPE_INT32), \"many\""),
         ({"initialNodeCount": 2**31}, "initialNodeCount", "TYPE_INT32"),
@@ -60,27 +50,19 @@ def problems(
         ({"nodeConfig": []}, "nodeConfig", "object expected"),
         ({"instanceGroupUrls": []}, "instanceGroupUrls", "is output-only: Google sets it"),
         (
-            {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-l4", "count": "two"}]}},
-            "nodeConfig.guestAccelerators[0].count",
+            {"nodeConfig": {"guestAccelerators": [ACCELERATOR]}},
+            COUNT,
             "accelerators[0].accelerator_count' (TYPE_INT64)",
         ),
-        (
-            {"nodeConfig": {"workloadMetadataConfig": {"mode": "GKE_META"}}},
-            "nodeConfig.workloadMetadataConfig.mode",
-            '(google.container.v1.WorkloadMetadataConfig.Mode), "GKE_META"; it is one of GCE_METADATA, GKE_METADATA',
-        ),
-        (
-            {"autoscaling": {"totalMaxNodeCount": 1, "locationPolicy": "all"}},
-            "autoscaling.locationPolicy",
-            "BALANCED, ANY",
-        ),
-        ({"nodeConfig": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}}, "", "NO_SCHEDULE"),
+        ({"nodeConfig": {"workloadMetadataConfig": {"mode": "GKE_META"}}}, MODE, MODES),
+        ({"autoscaling": POLICY}, "autoscaling.locationPolicy", "BALANCED, ANY"),
+        ({"nodeConfig": {"taints": [TAINT]}}, "nodeConfig.taints[0].effect", "NO_SCHEDULE"),
     ],
 )
 def test_a_wrong_field_type_or_value_fails_google_s_description(change: dict[str, Any], path: str, text: str) -> None:
-    (problem,) = problems({"name": "p", **change})
-    assert text in problem[1]
-    assert problem[0] == (path or "nodeConfig.taints[0].effect")
+    ((place, problem),) = rest.node_pool({"name": "p", **change}).problems("node_pool")
+    assert place == path
+    assert text in problem
 
 
 def test_a_mistake_deep_in_a_bucket_is_found_where_the_api_has_no_named_type() -> None:
@@ -93,10 +75,8 @@ def test_a_mistake_deep_in_a_bucket_is_found_where_the_api_has_no_named_type() -
 
 def test_a_mistake_in_a_maintenance_exclusion_is_reported_at_the_user_s_list() -> None:
     times = {"startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
-    exclusions = [
-        {"exclusionName": "fine", **times},
-        {"exclusionName": "wrong", **times, "exclusionOptions": {"scope": "NO_UPGRADE"}},
-    ]
+    wrong = {"exclusionName": "wrong", **times, "exclusionOptions": {"scope": "NO_UPGRADE"}}
+    exclusions = [{"exclusionName": "fine", **times}, wrong]
     body = rest.cluster({"name": "c", "maintenancePolicy": {"maintenanceExclusions": exclusions}})
     ((path, text),) = body.problems("cluster")
     assert path == "maintenancePolicy.maintenanceExclusions[1].exclusionOptions.scope"
@@ -110,7 +90,8 @@ def test_the_add_on_for_ray_is_a_list_in_the_provider_alone() -> None:
 
 
 def test_unknown_values_pass() -> None:
-    assert problems({**FLEX_START, "initialNodeCount": UNKNOWN, "nodeConfig": {"labels": {"a": UNKNOWN}}}) == []
+    unknown = {**FLEX_START, "initialNodeCount": UNKNOWN, "nodeConfig": {"labels": {"a": UNKNOWN}}}
+    assert rest.node_pool(unknown).problems("node_pool") == []
 
 
 def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> None:
@@ -127,3 +108,35 @@ def test_every_renamed_property_maps_to_a_field_of_google_s_description() -> Non
             for name in target.split("."):
                 assert name in schema_node["properties"], f"{key}: {target}"
                 schema_node, at = described.child(schema_node, at, name)
+
+
+MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")
+TPU7X: dict[str, Any] = {
+    "nodeCount": 2,
+    "nodeConfig": {"machineType": "tpu7x-standard-4t"},
+    "placementPolicy": {"type": "", "policyName": "cube", "tpuTopology": "2x2x2"},
+}
+
+
+@pytest.mark.parametrize(("_", "inputs", "path", "text"), mistakes("multi-host slice", "flex-start slice"))
+def test_emulator_refuses_what_google_refuses_late(_: str, inputs: dict[str, Any], path: str, text: str) -> None:
+    """GKE refuses these TPU pools only when it creates them."""
+    for good in (MULTI, FLEX, MULTI | TPU7X):
+        body = rest.node_pool(good)
+        assert [*body.problems("node_pool"), *_refused(good, body)] == []
+    body = rest.node_pool(inputs)
+    problems = [*body.problems("node_pool"), *_refused(inputs, body)]
+    assert [place for place, _ in problems if place == path], problems
+    assert any(text in reason for place, reason in problems if place == path), problems
+
+
+def test_flex_start_of_a_version_without_listed_zones_is_accepted_in_all() -> None:
+    flex = MULTI | TPU7X | {key: FLEX[key] for key in ("autoscaling", "initialNodeCount") if key in FLEX}
+    flex["nodeConfig"] = {**FLEX["nodeConfig"], **TPU7X["nodeConfig"]}
+    flex["autoscaling"] = {**FLEX["autoscaling"], "maxNodeCount": 2}
+    flex.pop("nodeCount", None)
+    assert _refused(flex, rest.node_pool(flex)) == []
+
+
+def _refused(inputs: dict[str, Any], body: rest.Body) -> list[tuple[str, str]]:
+    return [*rules.node_pool(inputs, body.content, "us-east5"), *rules.new_node_pool(inputs, body.content)]

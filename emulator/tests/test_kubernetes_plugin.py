@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pulumi.runtime.proto import provider_pb2
 
 from emulator.pulumi.plugin import Secret, plain
 from emulator.tests.harness import ROOT, eventually, fork_of
@@ -41,45 +41,31 @@ def queued(namespace: str, name: str = "j") -> Inputs:
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"suspend": True, "template": template}}
 
 
-# --------------------------------------------------------------------------------------------------------- strictness
+NAMED = {"name": "mistake"}
+STATEFUL_SET = "kubernetes:apps/v1:StatefulSet"
+MAPPED = {"selector": {}, "template": pod_template(tolerations={"key": "a"})}
+MISSPELT = {"selector": {}, "template": pod_template(hostNetwrk=True)}
+SERVED = {"selector": {}, "template": pod_template(), "serviceName": "s"}
+
+
 @pytest.mark.parametrize(
     ("token", "inputs", "complaint"),
     [
-        (CONFIG_MAP, {"metadata": {"name": "c"}, "dta": {}}, r"dta: unknown property \(did you mean data\?\)"),
-        (
-            CONFIG_MAP,
-            {"metadata": {"name": "c"}, "data": {"a": 1}},
-            r'data\["a"\]: expected a string, not a whole number',
-        ),
+        (CONFIG_MAP, {"metadata": NAMED, "dta": {}}, r"dta: unknown property \(did you mean data\?\)"),
+        (CONFIG_MAP, {"metadata": NAMED, "data": {"a": 1}}, r'data\["a"\]: expected a string, not a whole number'),
         (CONFIG_MAP, {"metadata": {"nam": "c"}}, "metadata.nam: unknown property"),
         (CONFIG_MAP, {"metadata": {"generateName": "c-"}}, "generateName: not supported with server-side apply"),
-        (CONFIG_MAP, {"apiVersion": "v2", "metadata": {"name": "c"}}, "apiVersion"),
-        (CONFIG_MAP, {"kind": "Secret", "metadata": {"name": "c"}}, "kind"),
-        (JOB, {"metadata": {"name": "j"}, "spec": {}}, "spec.template: required, but missing"),
-        (
-            JOB,
-            {"metadata": {"name": "j"}, "spec": {"template": {}, "suspend": "true"}},
-            "spec.suspend: expected a boolean",
-        ),
-        (
-            DEPLOYMENT,
-            {"metadata": {"name": "d"}, "spec": {"selector": {}, "template": pod_template(tolerations={"key": "a"})}},
-            "spec.template.spec.tolerations: expected a list, not a map",
-        ),
-        (
-            DEPLOYMENT,
-            {"metadata": {"name": "d"}, "spec": {"selector": {}, "template": pod_template(hostNetwrk=True)}},
-            "hostNetwrk: unknown property",
-        ),
+        (CONFIG_MAP, {"apiVersion": "v2", "metadata": NAMED}, "apiVersion"),
+        (CONFIG_MAP, {"kind": "Secret", "metadata": NAMED}, "kind"),
+        (JOB, {"metadata": NAMED, "spec": {}}, "spec.template: required, but missing"),
+        (JOB, {"metadata": NAMED, "spec": {"template": {}, "suspend": "true"}}, "spec.suspend: expected a boolean"),
+        (DEPLOYMENT, {"metadata": NAMED, "spec": MAPPED}, "spec.template.spec.tolerations: expected a list, not a map"),
+        (DEPLOYMENT, {"metadata": NAMED, "spec": MISSPELT}, "hostNetwrk: unknown property"),
         ("kubernetes:core/v1:ConfigMapList", {"items": []}, "a list can't be created"),
         ("kubernetes:yaml/v2:ConfigFile", {"file": "x"}, "the emulator has no components of the official plugin"),
         ("kubernetes:helm.sh/v4:Chart", {"chart": "x"}, "the emulator has no components of the official plugin"),
-        (
-            "kubernetes:apps/v1:StatefulSet",
-            {"metadata": {"name": "s"}, "spec": {"selector": {}, "template": pod_template(), "serviceName": "s"}},
-            "doesn't know when a StatefulSet is ready",
-        ),
-        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": {"name": "c"}}, "the emulator has no Patch resources"),
+        (STATEFUL_SET, {"metadata": NAMED, "spec": SERVED}, "doesn't know when a StatefulSet is ready"),
+        ("kubernetes:core/v1:ConfigMapPatch", {"metadata": NAMED}, "the emulator has no Patch resources"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "vals": {}}, "vals: unknown property"),
         (RELEASE, {"chart": "oci://r.example/charts/kueue", "version": "0.0.1"}, "version 0.0.1 is requested"),
         (RELEASE, {"chart": "oci://r.example/charts/none"}, "no chart in the folder none"),
@@ -93,10 +79,12 @@ def test_a_mistake_is_refused_before_anything_is_created(
         plugin.check(token, "mistake", inputs)
 
 
-def test_all_mistakes_of_an_object_are_reported_together(plugin: Engine) -> None:
+def test_all_mistakes_of_an_object_and_an_unknown_function_are_reported(plugin: Engine) -> None:
     with pytest.raises(Rejected) as rejected:
         plugin.check(JOB, "j", {"metadata": {"name": 1}, "spec": {"suspend": 1, "parallel": 2}})
     assert rejected.value.message.count("\n") == 3
+    with pytest.raises(Rejected, match="kubernetes:yaml:decode"):
+        plugin.call("Invoke", provider_pb2.InvokeRequest(tok="kubernetes:yaml:decode"))
 
 
 @pytest.mark.parametrize(
@@ -121,12 +109,9 @@ def test_a_custom_resource_with_an_unknown_field_is_refused(plugin: Engine, clus
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"}
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+    spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    crd["metadata"] = {"name": "widgets.example.com"}
     cluster.kubectl("apply", "-f", "-", stdin=crd)
     metadata = {"name": "w", "namespace": namespace}
     for preview in (True, False):
@@ -146,14 +131,6 @@ def eventually_served(plugin: Engine, inputs: Inputs, *, preview: bool) -> Creat
     return created
 
 
-def test_an_unknown_function_is_refused_by_name(plugin: Engine) -> None:
-    from pulumi.runtime.proto import provider_pb2
-
-    with pytest.raises(Rejected, match="kubernetes:yaml:decode"):
-        plugin.call("Invoke", provider_pb2.InvokeRequest(tok="kubernetes:yaml:decode"))
-
-
-# ------------------------------------------------------------------------------------------------------------- secrets
 def test_no_message_shows_a_secret(plugin: Engine, namespace: str, chart: str) -> None:
     metadata = {"name": "t", "namespace": namespace}
     mistakes: list[tuple[str, Inputs]] = [
@@ -170,20 +147,16 @@ def test_no_message_shows_a_secret(plugin: Engine, namespace: str, chart: str) -
 
 
 def test_secret_inputs_are_secret_in_the_state(plugin: Engine, namespace: str) -> None:
-    inputs = queued(namespace) | {
-        "metadata": {"name": "j", "namespace": namespace, "annotations": {"pulumi.com/skipAwait": "true"}}
-    }
-    environment = [{"name": "TOKEN", "value": Secret(CANARY)}]
-    inputs["spec"]["template"]["spec"]["containers"][0]["env"] = environment
+    inputs = queued(namespace)
+    inputs["metadata"]["annotations"] = {"pulumi.com/skipAwait": "true"}
+    inputs["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": Secret(CANARY)}]
     created = plugin.create(JOB, "j", inputs)
-    refreshed = plugin.refresh(created)
-    assert refreshed is not None
+    refreshed = plugin.refreshed(created)
     for shown in (created.state, refreshed.state, refreshed.inputs):
         assert CANARY not in str(shown)
     assert CANARY in str(plain(refreshed.inputs))
 
 
-# ---------------------------------------------------------------------------------------------------- cluster and login
 def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluster: Cluster, namespace: str) -> None:
     inputs = {"metadata": {"name": "c", "namespace": namespace}}
     created = plugin.create(CONFIG_MAP, "c", inputs)
@@ -191,10 +164,9 @@ def test_an_unreachable_cluster_is_reported_with_a_remedy(plugin: Engine, cluste
     with cluster.plugin(kubeconfig=nobody) as away:
         previewed = away.create(CONFIG_MAP, "c", inputs, preview=True)
         assert previewed.outputs["metadata"]["name"] == "c", "a preview does without"
-        with pytest.raises(Rejected, match="PULUMI_K8S_DELETE_UNREACHABLE=true"):
-            away.refresh(created)
-        with pytest.raises(Rejected, match="PULUMI_K8S_DELETE_UNREACHABLE=true"):
-            away.delete(created)
+        for act in (away.refresh, away.delete):
+            with pytest.raises(Rejected, match="PULUMI_K8S_DELETE_UNREACHABLE=true"):
+                act(created)
         with pytest.raises(Rejected, match="unreachable"):
             away.create(CONFIG_MAP, "c2", inputs)
     with cluster.plugin(kubeconfig=nobody, deleteUnreachable="true") as away:
@@ -208,7 +180,6 @@ def test_a_missing_login_plugin_is_reported(cluster: Cluster) -> None:
         engine.create(CONFIG_MAP, "c", {"metadata": {"name": "c"}})
 
 
-# ---------------------------------------------------------------------------------------------------------------- Helm
 def test_a_release_is_installed_upgraded_read_and_removed(
     plugin: Engine, cluster: Cluster, namespace: str, chart: str
 ) -> None:
@@ -219,8 +190,7 @@ def test_a_release_is_installed_upgraded_read_and_removed(
     assert created.outputs["resourceNames"] == {"Deployment.apps/apps/v1": ["app"]}
     assert CANARY not in str(created.state)
     assert plugin.changes(created, inputs) == []
-    refreshed = plugin.refresh(created)
-    assert refreshed is not None
+    refreshed = plugin.refreshed(created)
     assert plugin.changes(refreshed, inputs) == []
     assert plugin.diff(created, inputs | {"namespace": "default"}).replaces == ["namespace"]
     with pytest.raises(Rejected, match="cannot re-use a name that is still in use"):
@@ -244,9 +214,7 @@ def test_a_release_that_failed_is_recorded_and_upgraded_by_the_next_up(
     with pytest.raises(Unready) as failed:
         plugin.create(RELEASE, "app", inputs | NOWHERE | {"timeout": 1})
     assert failed.value.made.outputs["status"]["status"] == "failed"
-    refreshed = plugin.refresh(failed.value.made)
-    assert refreshed is not None
-    assert refreshed.outputs["status"]["status"] == "failed"
+    assert plugin.refreshed(failed.value.made).outputs["status"]["status"] == "failed"
     repaired = plugin.update(failed.value.made, inputs | {"values": {"other": 1}})  # with none helm keeps the last ones
     assert repaired.outputs["status"]["status"] == "deployed"
 
@@ -317,21 +285,17 @@ def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
     with pytest.raises(Rejected, match="cannot re-use a name that is still in use"):
         plugin.create(RELEASE, "app", inputs)
     settle("pending-install")
-    created = plugin.create(
-        RELEASE, "app", inputs | NOWHERE | {"skipAwait": True}
-    )  # takes over what the killed one made
+    # It takes over what the killed one made.
+    created = plugin.create(RELEASE, "app", inputs | NOWHERE | {"skipAwait": True})
     assert created.outputs["status"]["status"] == "deployed"
     killed_while(cluster, "pending-upgrade", namespace, lambda e: e.update(created, inputs | NOWHERE))
-    refreshed = plugin.refresh(created)
-    assert refreshed is not None
-    assert refreshed.outputs["status"]["status"] == "pending-upgrade"
+    assert plugin.refreshed(created).outputs["status"]["status"] == "pending-upgrade"
     with pytest.raises(Rejected, match="in progress"):
         plugin.update(created, inputs)
     settle("pending-upgrade")
     assert plugin.update(created, inputs).outputs["status"]["status"] == "deployed"
 
 
-# ----------------------------------------------------------------------------------------------------- cancel and end
 def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
     with cluster.plugin() as engine:
         threading.Timer(1, engine.cancel).start()
@@ -342,15 +306,9 @@ def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_the_plugin_ends_with_its_engine(sign: signal.Signals) -> None:
-    start = """
-import subprocess, sys
-plugin = subprocess.Popen([sys.executable, "-m", "emulator.pulumi.kubernetes"])
-print(plugin.pid, flush=True)
-plugin.wait()
-"""
-    engine = subprocess.Popen(
-        [sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ
-    )
+    starts = "plugin = subprocess.Popen([sys.executable, '-m', 'emulator.pulumi.kubernetes'])"
+    code = f"import subprocess, sys\n{starts}\nprint(plugin.pid, flush=True)\nplugin.wait()\n"
+    engine = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert engine.stdout is not None
     plugin = int(engine.stdout.readline())
     engine.stdout.readline()  # the port: it serves

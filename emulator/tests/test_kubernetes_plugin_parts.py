@@ -1,7 +1,5 @@
 """The pure parts of the emulated kubernetes plugin, and the code that both plugins share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,41 +10,24 @@ from pulumi.runtime.proto import provider_pb2
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
-from emulator.pulumi import sdk_types
+from emulator.commands import chart
+from emulator.pulumi import plugin, sdk_types
 from emulator.pulumi.kubernetes import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.pulumi.kubernetes.waits import kept_by
-from emulator.pulumi.plugin import (
-    UNKNOWN,
-    Refused,
-    Secret,
-    decode,
-    encode,
-    has_unknown,
-    mark_secrets,
-    name_of,
-    plain,
-    random_suffix,
-    type_of,
-)
+from emulator.pulumi.plugin import UNKNOWN, Refused, Secret, plain
 
 
-# -------------------------------------------------------------------------------------------------------------- values
-def test_values_survive_a_round_trip_to_the_engine() -> None:
+def test_secret_and_unknown_values_are_encoded_hidden_found_and_unwrapped() -> None:
     values = {"a": [1, 2.5, "x", True, None, {"b": Secret({"c": UNKNOWN})}], "d": Secret("s")}
-    assert decode(encode(values)) == values
-
-
-def test_the_representation_of_a_secret_hides_its_value() -> None:
+    assert plugin.decode(plugin.encode(values)) == values
     assert "hunter2" not in repr({"a": [Secret("hunter2")]})
-
-
-def test_an_unknown_inside_a_secret_is_unknown() -> None:
-    assert has_unknown({"a": [Secret({"b": UNKNOWN})]})
+    assert plugin.has_unknown({"a": [Secret({"b": UNKNOWN})]})
+    assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}
 
 
 def test_secrecy_follows_the_inputs() -> None:
     inputs = {"data": Secret({"a": "1"}), "env": [{"value": Secret("s")}, {}], "plain": 1}
-    outputs = mark_secrets({"data": {"a": "1"}, "env": [{}, {"value": "s"}], "plain": 1, "more": 2}, inputs)
+    outputs = plugin.mark_secrets({"data": {"a": "1"}, "env": [{}, {"value": "s"}], "plain": 1, "more": 2}, inputs)
     assert isinstance(outputs["data"], Secret)
     assert isinstance(outputs["env"], Secret), "a value may have moved within the list"
     assert (outputs["plain"], outputs["more"]) == (1, 2)
@@ -54,11 +35,10 @@ def test_secrecy_follows_the_inputs() -> None:
 
 def test_names_come_from_the_urn_and_the_seed() -> None:
     urn = "urn:pulumi:dev::gke-ai::gke-ai:index:KueueStack$kubernetes:core/v1:Namespace::a::b"
-    assert (type_of(urn), name_of(urn)) == ("kubernetes:core/v1:Namespace", "a::b")
-    assert random_suffix(b"seed", 8) == random_suffix(b"seed", 8) != random_suffix(b"other", 8)
+    assert (plugin.type_of(urn), plugin.name_of(urn)) == ("kubernetes:core/v1:Namespace", "a::b")
+    assert plugin.random_suffix(b"seed", 8) == plugin.random_suffix(b"seed", 8) != plugin.random_suffix(b"other", 8)
 
 
-# --------------------------------------------------------------------------------------------------------------- types
 @pytest.mark.parametrize(
     ("cls", "value", "path"),
     [
@@ -78,32 +58,24 @@ def test_a_mistake_is_reported_at_its_path(cls: type, value: dict[str, Any], pat
     assert [place for place, _ in sdk_types.problems(cls, value)] == [path]
 
 
-@pytest.mark.parametrize(
-    ("cls", "value"),
-    [
-        (ServiceInitArgs, {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]}}),
-        (gcp.container.ClusterArgs, {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}),
-    ],
-)
-def test_valid_unknown_and_absent_values_pass(cls: type, value: dict[str, Any]) -> None:
-    assert sdk_types.problems(cls, value) == []
+def test_valid_unknown_and_absent_values_pass() -> None:
+    service = {"spec": {"ports": [{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]}}
+    assert sdk_types.problems(ServiceInitArgs, service) == []
+    cluster = {"initialNodeCount": UNKNOWN, "location": Secret("us-central1"), "network": None}
+    assert sdk_types.problems(gcp.container.ClusterArgs, cluster) == []
 
 
-@pytest.mark.parametrize(
-    ("token", "known"),
-    [
-        ("kubernetes:core/v1:Namespace", True),
-        ("kubernetes:scheduling.k8s.io/v1:PriorityClass", True),
-        ("kubernetes:rbac.authorization.k8s.io/v1:ClusterRolePatch", True),
-        ("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", False),
-        ("kubernetes:batch.example.com/v1:Job", False),
-    ],
-)
-def test_a_custom_resource_is_not_taken_for_a_built_in_kind(token: str, known: bool) -> None:
-    assert (kinds.input_type(token) is not None) == known
+def test_a_custom_resource_is_not_taken_for_a_built_in_kind() -> None:
+    built_in = (
+        "core/v1:Namespace",
+        "scheduling.k8s.io/v1:PriorityClass",
+        "rbac.authorization.k8s.io/v1:ClusterRolePatch",
+    )
+    assert all(kinds.input_type(f"kubernetes:{name}") for name in built_in)
+    for custom in ("kueue.x-k8s.io/v1beta2:ClusterQueue", "batch.example.com/v1:Job"):
+        assert kinds.input_type(f"kubernetes:{custom}") is None
 
 
-# ------------------------------------------------------------------------------------------------------------- objects
 def difference(old: Any, new: Any, *, typed: bool = True) -> dict[str, str]:
     differences = objects.differences(old, new, typed=typed)
     return {objects.path_text(path): kind for path, kind in differences.items()}
@@ -124,10 +96,9 @@ def test_an_empty_value_that_the_api_server_omits_is_no_difference() -> None:
     assert difference({}, empty) == {}
     assert difference(empty, {}) == {}
     assert set(difference({}, empty, typed=False)) == set(empty)
-    assert difference({}, {"volumeMounts": {"readOnly": False}, "env": {"value": ""}}) != {}  # new items
-    assert (
-        difference({"volumeMounts": {}, "env": {}}, {"volumeMounts": {"readOnly": False}, "env": {"value": ""}}) == {}
-    )
+    items = {"volumeMounts": {"readOnly": False}, "env": {"value": ""}}
+    assert difference({}, items) != {}  # new items
+    assert difference({"volumeMounts": {}, "env": {}}, items) == {}
 
 
 @pytest.mark.parametrize(
@@ -159,78 +130,55 @@ def test_items_of_lists_are_compared_in_place() -> None:
     assert difference(old, new) == {"containers[0].args[1]": "delete", "containers[2]": "add"}
 
 
-def test_live_fields_outside_the_inputs_are_ignored() -> None:
-    live = {"spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]}, "status": {}}
-    assert objects.pruned(live, {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}) == {
-        "spec": {"replicas": 1, "containers": [{"name": "a"}]}
+def test_a_refresh_ignores_other_live_fields_and_keeps_equal_values_in_the_form_of_the_inputs() -> None:
+    live: dict[str, Any] = {
+        "spec": {"replicas": 1, "paused": False, "containers": [{"name": "a", "pull": "Always"}]},
+        "status": {},
     }
-
-
-def test_a_refresh_keeps_equal_values_in_the_form_of_the_inputs() -> None:
+    inputs: dict[str, Any] = {"spec": {"replicas": 2, "containers": [{"name": "a"}]}}
+    assert objects.pruned(live, inputs) == {"spec": {"replicas": 1, "containers": [{"name": "a"}]}}
     live = {"limits": {"cpu": "1", "memory": "2Gi"}, "replicas": 3}
     inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "host": "", "gone": "x"}
-    assert objects.live_inputs(live, inputs, typed=True) == {
-        "limits": {"cpu": "1000m", "memory": "2Gi"},
-        "replicas": 3,
-        "host": "",
-    }
+    expected = {"limits": {"cpu": "1000m", "memory": "2Gi"}, "replicas": 3, "host": ""}
+    assert objects.live_inputs(live, inputs, typed=True) == expected
 
 
-@pytest.mark.parametrize("path", [("spec", "a", 0, "b"), ("metadata", "labels", "a.b/c"), ("a", 'q"q[0]')])
-def test_a_path_can_be_parsed_back(path: objects.Path) -> None:
-    assert objects.parse_path(objects.path_text(path)) == path
-
-
-def test_an_ignored_path_covers_nested_properties_and_every_item() -> None:
+def test_a_path_is_parsed_and_covers_nested_properties_and_every_item() -> None:
+    for path in (("spec", "a", 0, "b"), ("metadata", "labels", "a.b/c"), ("a", 'q"q[0]')):
+        assert objects.parse_path(objects.path_text(path)) == path
     assert objects.covers(objects.parse_path("spec.containers[*].image"), ("spec", "containers", 1, "image"))
     assert objects.covers(objects.parse_path("spec"), ("spec", "replicas"))
     assert not objects.covers(objects.parse_path("spec.replicas"), ("spec",))
 
 
-@pytest.mark.parametrize(
-    ("mutable", "immutable", "replaces"), [(False, False, True), (True, False, False), (True, True, True)]
-)
-def test_changed_contents_of_a_config_map_replace_it_unless_the_provider_allows_updates(
-    mutable: bool, immutable: bool, replaces: bool
-) -> None:
-    obj = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable}
-    assert objects.forces_replacement(obj, ("data", "a"), configs_mutable=mutable) == replaces
+def test_changed_contents_of_a_config_map_replace_it_unless_the_provider_allows_updates() -> None:
+    for mutable, immutable, replaces in ((False, False, True), (True, False, False), (True, True, True)):
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable}
+        assert objects.forces_replacement(obj, ("data", "a"), configs_mutable=mutable) == replaces
 
 
 @pytest.mark.parametrize(
-    ("manager", "operation"),
-    [
-        ("pulumi-kubernetes", "Update"),
-        ("kubectl-edit", "Update"),
-        ("kubectl-client-side-apply", "Update"),
-        ("kubectl", "Apply"),
-    ],
+    "manager", ["pulumi-kubernetes Update", "kubectl-edit Update", "kubectl-client-side-apply Update", "kubectl Apply"]
 )
-def test_fields_of_the_creator_and_of_kubectl_are_adopted(manager: str, operation: str) -> None:
+def test_fields_of_the_creator_and_of_kubectl_are_adopted(manager: str) -> None:
+    name, operation = manager.split()
     managed = [
-        {"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
-        {"manager": manager, "operation": operation, "subresource": "scale", "fieldsV1": {"f:spec": {"f:e": {}}}},
+        {"manager": name, "operation": operation, "fieldsV1": {"f:spec": {"f:a": {}, "f:b": {}}}},
+        {"manager": name, "operation": operation, "subresource": "scale", "fieldsV1": {"f:spec": {"f:e": {}}}},
         {"manager": "ours", "operation": "Apply", "fieldsV1": {"f:spec": {"f:c": {}}}},
         {"manager": "theirs", "operation": "Update", "fieldsV1": {"f:spec": {"f:d": {}}}},
     ]
     moved = objects.adopted_fields(managed, "ours")
     assert moved is not None
     assert moved[:2] == [managed[1], managed[3]]
-    assert moved[2]["manager"] == "ours"
-    assert set(moved[2]["fieldsV1"]["f:spec"]) == {"f:a", "f:b", "f:c"}
+    assert (moved[2]["manager"], set(moved[2]["fieldsV1"]["f:spec"])) == ("ours", {"f:a", "f:b", "f:c"})
     assert objects.adopted_fields(moved, "ours") is None
 
 
 def test_an_ignored_field_is_omitted_if_another_manager_owns_it_and_kept_otherwise() -> None:
-    live = {
-        "metadata": {
-            "managedFields": [
-                {"manager": "ours", "fieldsV1": {"f:spec": {"f:shared": {}}}},
-                {"manager": "queue", "fieldsV1": {"f:spec": {"f:suspend": {}, "f:shared": {}}}},
-            ]
-        },
-        "spec": {"suspend": False, "shared": 5},
-    }
+    ours = {"manager": "ours", "fieldsV1": {"f:spec": {"f:shared": {}}}}
+    queue = {"manager": "queue", "fieldsV1": {"f:spec": {"f:suspend": {}, "f:shared": {}}}}
+    live = {"metadata": {"managedFields": [ours, queue]}, "spec": {"suspend": False, "shared": 5}}
     wanted = {"spec": {"suspend": True, "shared": 1, "rest": 2}}
     ignored: list[objects.Path] = [("spec", "suspend"), ("spec", "shared"), ("spec", "none", "below")]
     assert objects.with_ignored(wanted, live, ignored, "ours") == {"spec": {"shared": 5, "rest": 2}}
@@ -242,15 +190,9 @@ def test_no_encoding_of_a_secret_stays_in_a_message() -> None:
     assert text == "[secret] [secret] [secret] [secret] shown"
 
 
-# ----------------------------------------------------------------------------------------------------------- readiness
 def rolled(revision: str, ready: int, progressing: str = "NewReplicaSetAvailable") -> list[str]:
     meta = {"name": "d", "uid": "1", "annotations": {readiness.REVISION: revision}}
-    status = {
-        "conditions": [
-            {"type": "Available", "status": "True"},
-            {"type": "Progressing", "status": "True", "reason": progressing},
-        ]
-    }
+    conditions = [{"type": kind, "status": "True", "reason": progressing} for kind in ("Available", "Progressing")]
     sets = [
         {
             "metadata": {"uid": n, "ownerReferences": [{"uid": "1"}], "annotations": {readiness.REVISION: n}},
@@ -259,7 +201,7 @@ def rolled(revision: str, ready: int, progressing: str = "NewReplicaSetAvailable
         }
         for n in ("1", "2")
     ]
-    return readiness.deployment({"metadata": meta, "status": status}, sets, [])
+    return readiness.deployment({"metadata": meta, "status": {"conditions": conditions}}, sets, [])
 
 
 def test_a_rollout_is_complete_when_its_newest_replica_set_is_ready() -> None:
@@ -269,23 +211,17 @@ def test_a_rollout_is_complete_when_its_newest_replica_set_is_ready() -> None:
     assert rolled("1", 2, "ReplicaSetUpdated") == [], "a first one replaces nothing"
 
 
-def test_the_wait_for_a_failed_job_ends() -> None:
+def test_a_failed_job_and_a_claim_that_waits_for_its_pod_are_not_waited_for_but_an_uncounted_quota_is() -> None:
     failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}
     with pytest.raises(readiness.Failed, match="BackoffLimitExceeded"):
         readiness.job({"status": {"conditions": [failed]}}, [])
-
-
-def test_a_quota_that_is_not_counted_yet_is_waited_for() -> None:
+    claim = {"status": {"phase": "Pending"}}
+    assert readiness.volume_claim(claim, "WaitForFirstConsumer", created=True) == []
+    assert readiness.volume_claim(claim, "Immediate", created=True)
     stated = {"spec": {"hard": {"pods": "4"}}}
     assert readiness.quota(stated) == ["pods isn't counted yet"]
     assert readiness.quota({**stated, "status": {"hard": {"pods": "5"}}})
     assert readiness.quota({**stated, "status": {"hard": {"pods": "4"}}}) == []
-
-
-def test_a_claim_that_waits_for_its_pod_is_not_waited_for() -> None:
-    claim = {"status": {"phase": "Pending"}}
-    assert readiness.volume_claim(claim, "WaitForFirstConsumer", created=True) == []
-    assert readiness.volume_claim(claim, "Immediate", created=True)
 
 
 @pytest.mark.parametrize(
@@ -306,16 +242,11 @@ def test_a_claim_that_waits_for_its_pod_is_not_waited_for() -> None:
     ],
 )
 def test_wait_for_evaluates_the_annotation(expression: str, met: bool) -> None:
-    obj = {
-        "metadata": {"annotations": {"a.b/c": "d"}},
-        "status": {"count": 2, "flag": True, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    status = {"count": 2, "flag": True, "conditions": [{"type": "Ready", "status": "True"}]}
+    obj: dict[str, Any] = {"metadata": {"annotations": {"a.b/c": "d"}}, "status": status}
     assert (readiness.WaitFor(expression).missing(obj) == []) == met
-
-
-def test_wait_for_ignores_an_outdated_status() -> None:
-    obj = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "ready": 1}}
-    assert readiness.WaitFor("jsonpath={.status.ready}=1").missing(obj)
+    outdated = {"metadata": obj["metadata"] | {"generation": 2}, "status": status | {"observedGeneration": 1}}
+    assert readiness.WaitFor(expression).missing(outdated)
 
 
 @pytest.mark.parametrize(
@@ -326,23 +257,23 @@ def test_a_wait_for_that_cannot_be_read_is_refused(expression: str) -> None:
         readiness.WaitFor(expression)
 
 
-# --------------------------------------------------------------------------------------------- configuration, charts
 CONFIG = {
     "current-context": "a",
-    "contexts": [
-        {"name": name, "context": {"cluster": name, "user": "u", "namespace": f"in-{name}"}} for name in ("a", "b")
-    ],
-    "clusters": [{"name": name, "cluster": {"server": f"https://{name}"}} for name in ("a", "b")],
+    "contexts": [{"name": n, "context": {"cluster": n, "user": "u", "namespace": f"in-{n}"}} for n in "ab"],
+    "clusters": [{"name": n, "cluster": {"server": f"https://{n}"}} for n in "ab"],
     "users": [{"name": "u", "user": {"token": "t0ken"}}],
 }
 
 
-def test_a_kubeconfig_is_read_as_text_or_path_and_for_a_context(tmp_path: Path) -> None:
+def test_a_kubeconfig_is_read_as_text_or_path_for_a_context_and_its_namespace(tmp_path: Path) -> None:
     text = json.dumps(CONFIG)
     (tmp_path / "config").write_text(text)
     assert kubeconfig.load(text).cluster["server"] == "https://a"
     assert kubeconfig.load(str(tmp_path / "config"), context="b").namespace == "in-b"
     assert kubeconfig.load(text, cluster="b").cluster["server"] == "https://b"
+    assert configuration.read({"kubeconfig": text}).namespace == "in-a"
+    assert configuration.read({"kubeconfig": text, "namespace": "n"}).namespace == "n"
+    assert configuration.read({"kubeconfig": UNKNOWN}).kubeconfig is None
 
 
 @pytest.mark.parametrize("text", ["{", "no kubeconfig", json.dumps(CONFIG | {"current-context": "c"})])
@@ -360,43 +291,58 @@ def test_another_server_is_another_cluster_and_another_login_is_not() -> None:
     assert configuration.differences(old, {"kubeconfig": json.dumps(server)}) == (["kubeconfig"], ["kubeconfig"])
 
 
-def test_the_namespace_of_the_context_is_the_default_one() -> None:
-    assert configuration.read({"kubeconfig": json.dumps(CONFIG)}).namespace == "in-a"
-    assert configuration.read({"kubeconfig": json.dumps(CONFIG), "namespace": "n"}).namespace == "n"
-    assert configuration.read({"kubeconfig": UNKNOWN}).kubeconfig is None
+REFERENCE = "oci://registry.example/charts/app"
 
 
-def test_a_charts_folder_has_its_recorded_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a chart of version 1.2.3."""
     monkeypatch.setenv(helm.CHARTS, str(tmp_path))
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
-    assert helm.chart("oci://r.example/charts/app", None).version == "0.0.0-staging"
-    (tmp_path / "app" / ".version").write_text("1.2.3\n")
-    assert helm.chart("oci://r.example/charts/app", "1.2.3").version == "1.2.3"
+    (tmp_path / "app" / "Chart.yaml").write_text("{name: app, version: 1.2.3}")
+    return tmp_path / "app"
+
+
+def test_a_charts_folder_has_its_recorded_version(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (app / "Chart.yaml").write_text("{name: app, version: 0.0.0-staging}")
+    assert helm.chart(REFERENCE, None).version == "0.0.0-staging"
+    (app / ".version").write_text("1.2.3\n")
+    assert helm.chart(REFERENCE, "1.2.3").version == "1.2.3"
     with pytest.raises(Refused, match=r"staging is requested, but the folder has version 1\.2\.3"):
-        helm.chart("oci://r.example/charts/app", "0.0.0-staging")
+        helm.chart(REFERENCE, "0.0.0-staging")
     monkeypatch.delenv(helm.CHARTS)
     with pytest.raises(Refused, match="has no registry"):
-        helm.chart("oci://r.example/charts/app", None)
+        helm.chart(REFERENCE, None)
+
+
+def test_the_command_chart_prints_the_folder_of_the_pinned_or_an_earlier_version(
+    app: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(version: str) -> str:
+        monkeypatch.setattr("sys.argv", ["chart", REFERENCE, version])
+        chart.main()
+        return capsys.readouterr().out
+
+    earlier = {version: app.parent / version / "app" for version in ("1.0.0", "1.1.0")}
+    for version, folder in earlier.items():
+        folder.mkdir(parents=True)
+        (folder / "Chart.yaml").write_text(f"{{name: app, version: {version}}}")
+    folders = [*(str(folder.parent) for folder in earlier.values()), str(app / "not-built")]
+    monkeypatch.setenv("GKE_AI_OTHER_CHARTS", ":".join(folders))
+    assert printed("1.2.3") == f"{app}\n"
+    for version, folder in earlier.items():
+        assert printed(f"v{version}") == f"{folder}\n"
+    with pytest.raises(SystemExit, match=r"version 2\.0\.0 is requested, but the folder has version 1\.2\.3"):
+        printed("2.0.0")
 
 
 def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
-    manifest = "\n---\n".join(
-        [
-            "# nothing",
-            "{apiVersion: v1, kind: Service, metadata: {name: b, namespace: n}}",
-            "{apiVersion: v1, kind: Service, metadata: {name: a, namespace: n}}",
-            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}",
-        ]
-    )
-    assert helm.resource_names(manifest) == {"Deployment.apps/apps/v1": ["d"], "Service/v1": ["n/a", "n/b"]}
+    services = (f"{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: n}}}}" for name in "ba")
+    manifest = ["# nothing", *services, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}"]
+    expected = {"Deployment.apps/apps/v1": ["d"], "Service/v1": ["n/a", "n/b"]}
+    assert helm.resource_names("\n---\n".join(manifest)) == expected
 
 
-def test_plain_removes_every_wrapper() -> None:
-    assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}
-
-
-# ------------------------------------------------------------------------------------------------------------ recorded
 def test_a_release_is_recorded_with_the_defaults_of_the_official_plugin() -> None:
     stated = {"name": "kueue", "chart": UNKNOWN, "timeout": 300}
     request = provider_pb2.CheckRequest(urn=f"urn:pulumi:s::p::{releases.TYPE}::kueue")

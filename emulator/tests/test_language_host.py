@@ -1,7 +1,5 @@
 """The language host under the real engine: programs and plugins run correctly and never outlive it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -64,46 +62,35 @@ def test_the_output_and_the_resources_of_a_program_reach_the_user(project: Proje
     assert project.output("greeting") == "good morning"
 
 
-def test_a_program_that_raises_shows_its_own_error_and_no_other(project: Project) -> None:
-    project.write("__main__.py", "raise ValueError('the moon is full')\n")
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("raise ValueError('the moon is full')", "ValueError: the moon is full"),
+        ("import os\nos._exit(7)", "exit status 7"),
+        ("import gke_ai", "No module named 'gke_ai'"),  # the modules of this project
+    ],
+)
+def test_a_program_that_fails_shows_its_own_error_and_no_other(project: Project, program: str, error: str) -> None:
+    project.write("__main__.py", f"{program}\n")
     status, output = project.up()
     assert status != 0
-    assert "ValueError: the moon is full" in output
+    assert error in output
     assert "language_host" not in output
 
 
-def test_a_program_that_exits_silently_with_an_error_fails(project: Project) -> None:
-    project.write("__main__.py", "import os\nos._exit(7)\n")
-    status, output = project.up()
-    assert status != 0
-    assert "exit status 7" in output
-
-
-def test_a_program_can_not_import_this_projects_modules(project: Project) -> None:
-    project.write("__main__.py", "import gke_ai\n")
-    status, output = project.up()
-    assert status != 0
-    assert "No module named 'gke_ai'" in output
-
-
-def test_the_virtualenv_of_the_project_is_used(project: Project) -> None:
+def test_the_virtualenv_of_the_project_is_used_unless_it_is_missing(project: Project) -> None:
     environment = project.folder / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    site = next(environment.glob("lib/python*/site-packages"))
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
-    project.write("Pulumi.yaml", "name: sample\nruntime: {name: python, options: {virtualenv: venv}}\n")
-    project.write("__main__.py", "import sys, pulumi\npulumi.export('prefix', sys.prefix)\n")
-    status, output = project.up()
-    assert status == 0, output
-    assert project.output("prefix") == str(environment)
-
-
-def test_a_missing_virtualenv_is_ignored(project: Project) -> None:
     project.write("Pulumi.yaml", "name: sample\nruntime: {name: python, options: {virtualenv: venv}}\n")
     project.write("__main__.py", "import sys, pulumi\npulumi.export('prefix', sys.prefix)\n")
     status, output = project.up()
     assert status == 0, output
     assert project.output("prefix") == sys.prefix
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    site = next(environment.glob("lib/python*/site-packages"))
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    status, output = project.up()
+    assert status == 0, output
+    assert project.output("prefix") == str(environment)
 
 
 @pytest.mark.parametrize("forked", [True, False])

@@ -1,7 +1,5 @@
 """Which pods a daemon takes for its own and which it leaves to be simulated, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,13 +19,9 @@ Object = dict[str, Any]
 
 
 def running(name: str, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> Object:
-    container = {"name": "worker", "image": "example.com/worker:1"}
     metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
-    return {
-        "metadata": metadata,
-        "spec": {"containers": [container]},
-        "status": {"phase": "Running", "startTime": f"{start:%FT%TZ}"},
-    }
+    spec = {"containers": [{"name": "worker", "image": "example.com/worker:1"}]}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running", "startTime": f"{start:%FT%TZ}"}}
 
 
 def claimed(folder: Path, before: Object, during_start: Callable[[View], None], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -45,9 +39,8 @@ def claimed(folder: Path, before: Object, during_start: Callable[[View], None], 
             pods.objects = {("default", before["metadata"]["name"]): before}
             pods.synced.set()
             monkeypatch.setattr(processes, "end_local_pods", lambda _: during_start(pods))
-            task = asyncio.create_task(
-                local_pods.LocalPods(Folder("local"), api, pods, Store(folder / "cloud")).run(changed)
-            )
+            local = local_pods.LocalPods(Folder("local"), api, pods, Store(folder / "cloud"))
+            task = asyncio.create_task(local.run(changed))
             try:
                 return await asyncio.wait_for(changes.get(), 20)
             finally:
@@ -62,18 +55,14 @@ def all_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_pods, "program_for", lambda image: object())  # noqa: ARG005 (as its own)
 
 
-def test_a_pod_that_starts_before_a_daemon_first_sees_pods_runs(
+def test_a_pod_runs_that_starts_before_a_daemon_first_sees_pods_and_an_earlier_one_stays_simulated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster is there once its daemon listens, which may be before it has listed the pods."""
-    new = running("new", datetime.now(UTC))
-    assert claimed(tmp_path, new, lambda _: None, monkeypatch) == "/api/v1/namespaces/default/pods/new"
 
-
-def test_a_pod_that_starts_while_a_daemon_starts_runs_and_an_earlier_one_stays_simulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def during_start(pods: View) -> None:
         pods.objects["default", "new"] = running("new", datetime.now(UTC))
 
-    assert claimed(tmp_path, running("earlier"), during_start, monkeypatch) == "/api/v1/namespaces/default/pods/new"
+    new = running("new", datetime.now(UTC))
+    for before, act in ((new, lambda _: None), (running("earlier"), during_start)):
+        assert claimed(tmp_path, before, act, monkeypatch) == "/api/v1/namespaces/default/pods/new"

@@ -3,8 +3,6 @@
 The tests share one cluster.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -122,26 +120,16 @@ def create_bucket(store: Store, name: str) -> None:
 
 
 def template(*words: str, bucket: str = "runs", image: str = f"{IMAGE}:1", grace: int = 20, **spec: object) -> Object:
-    out = "/data/$(POD)"
     fields = {"POD": "metadata.name", "INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
     env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
-    container: Object = {
-        "name": "worker",
-        "image": image,
-        "env": [*env, {"name": "OUT", "value": out}],
-        "volumeMounts": [{"name": "bucket", "mountPath": "/data"}],
-    }
+    container: Object = {"name": "worker", "image": image, "env": [*env, {"name": "OUT", "value": "/data/$(POD)"}]}
+    container["volumeMounts"] = [{"name": "bucket", "mountPath": "/data"}]
     if words:
         container["command"] = ["python", "worker.py", *words]
     driver = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": bucket}}
-    content = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace,
-        "containers": [container],
-        "volumes": [{"name": "bucket", "csi": driver}],
-        **spec,
-    }
-    return {"metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": content}
+    content: Object = {"restartPolicy": "Never", "terminationGracePeriodSeconds": grace, "containers": [container]}
+    content["volumes"] = [{"name": "bucket", "csi": driver}]
+    return {"metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}}, "spec": content | spec}
 
 
 def create_pod(api: httpx.Client, name: str, *words: str, finalizers: tuple[str, ...] = (), **spec: Any) -> None:
@@ -163,6 +151,16 @@ def pods_of(api: httpx.Client, job: str) -> list[Object]:
     return list(answer(api.get(PODS, params={"labelSelector": f"batch.kubernetes.io/job-name={job}"}))["items"])
 
 
+def waiting(api: httpx.Client, name: str) -> Any:
+    """Why the container of a pod waits. Raises LookupError while it does not."""
+    return pod(api, name)["status"]["containerStatuses"][0]["state"]["waiting"]
+
+
+def remove(api: httpx.Client, name: str) -> None:
+    answer(api.delete(f"{PODS}/{name}"))
+    eventually(lambda: api.get(f"{PODS}/{name}").status_code == 404)
+
+
 def names_of(api: httpx.Client, job: str) -> list[str]:
     return sorted(item["metadata"]["name"] for item in pods_of(api, job))
 
@@ -181,9 +179,8 @@ def complete(api: httpx.Client, job: str) -> dict[str, str]:
     """The conditions of a Job that is complete. Raises LookupError with its pods if it is not yet."""
     found = conditions(api, job)
     if "Complete" not in found:
-        raise LookupError(
-            f"{found}, pods: {[(item['metadata']['name'], item['status']) for item in pods_of(api, job)]}"
-        )
+        pods = [(item["metadata"]["name"], item["status"]) for item in pods_of(api, job)]
+        raise LookupError(f"{found}, pods: {pods}")
     return found
 
 
@@ -203,29 +200,20 @@ def test_a_jobs_program_writes_to_its_bucket_and_its_log(api: httpx.Client, stor
     (of_job,) = pods_of(api, "write")
     name = of_job["metadata"]["name"]
     assert terminated(of_job) == ("Succeeded", 0)
-    assert f"{name}/result" in store.objects("runs")
     assert (store.bucket_folder("runs") / name / "result").read_text() == "42"
     assert log_of(api, name) == f"wrote /data/{name}\n"
     (time_written, text) = log_of(api, name, timestamps=True).split(" ", 1)
     assert (time_written[:3], text) == ("202", f"wrote /data/{name}\n")
 
 
-def test_a_container_without_a_command_runs_that_of_its_image(api: httpx.Client, store: Store) -> None:
+def test_a_container_runs_the_command_of_its_image_and_waits_with_another_one(api: httpx.Client, store: Store) -> None:
     create_pod(api, "of-image", image=OF_IMAGE)
     eventually(lambda: terminated(pod(api, "of-image")) == ("Succeeded", 0))
     assert (store.bucket_folder("runs") / "of-image" / "result").read_text() == "of the image"
-
-
-def test_a_pod_with_another_command_waits_and_says_what_its_user_would_type(api: httpx.Client) -> None:
     create_pod(api, "hostile", "write", image=OF_IMAGE)
-
-    def waiting() -> Any:
-        return pod(api, "hostile")["status"]["containerStatuses"][0]["state"]["waiting"]
-
-    eventually(lambda: "is not one that you named for example.com/writer" in waiting()["message"])
-    assert "emulator/run program add example.com/writer" in waiting()["message"]
-    answer(api.delete(f"{PODS}/hostile"))
-    eventually(lambda: api.get(f"{PODS}/hostile").status_code == 404)
+    eventually(lambda: "is not one that you named for example.com/writer" in waiting(api, "hostile")["message"])
+    assert "emulator/run program add example.com/writer" in waiting(api, "hostile")["message"], "as its user would type"
+    remove(api, "hostile")
 
 
 def test_an_image_that_nobody_named_runs_nothing(api: httpx.Client, store: Store) -> None:
@@ -234,8 +222,7 @@ def test_an_image_that_nobody_named_runs_nothing(api: httpx.Client, store: Store
     time.sleep(2)
     assert pod(api, "simulated")["status"]["phase"] == "Running"
     assert "simulated/result" not in store.objects("runs")
-    answer(api.delete(f"{PODS}/simulated"))
-    eventually(lambda: api.get(f"{PODS}/simulated").status_code == 404)
+    remove(api, "simulated")
 
 
 def test_a_deleted_pod_stays_until_its_program_has_saved(
@@ -259,7 +246,7 @@ def test_a_deleted_pod_stays_until_its_program_has_saved(
     assert words == [["saves", "started in /data/saves"], ["saves", "saved"]]
 
 
-def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(api: httpx.Client) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period_or_by_force(api: httpx.Client) -> None:
     create_pod(api, "stubborn", "stubborn", finalizers=("example.com/keep",), grace=2)
     eventually(lambda: "started" in log_of(api, "stubborn"))
     begin = time.monotonic()
@@ -268,9 +255,6 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(api: ht
     assert 1.5 < time.monotonic() - begin < 25, "30 seconds without a grace period"
     answer(api.patch(f"{PODS}/stubborn", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
     eventually(lambda: not local_processes())
-
-
-def test_a_pod_deleted_by_force_leaves_no_process(api: httpx.Client) -> None:
     create_pod(api, "forced", "stubborn")
     eventually(lambda: "started" in log_of(api, "forced"))
     assert len(local_processes()) == 1
@@ -288,22 +272,19 @@ def test_a_pod_failure_policy_sees_the_exit_status(api: httpx.Client) -> None:
 def test_a_container_restarts_in_its_pod_by_the_restart_policy(api: httpx.Client) -> None:
     create_pod(api, "restarts", "leave", "3", restartPolicy="OnFailure")
     eventually(lambda: pod(api, "restarts")["status"]["containerStatuses"][0]["restartCount"] >= 2)
-    item = pod(api, "restarts")
-    assert item["status"]["phase"] == "Running"
-    assert item["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
+    status = pod(api, "restarts")["status"]
+    assert status["phase"] == "Running"
+    assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
     assert log_of(api, "restarts", previous=True) == "leaves with 3\n"
-    answer(api.delete(f"{PODS}/restarts"))
-    eventually(lambda: api.get(f"{PODS}/restarts").status_code == 404)
+    remove(api, "restarts")
 
 
 def test_two_pods_of_a_job_meet_by_name(api: httpx.Client, store: Store) -> None:
-    meeting = template("rendezvous", subdomain="peers")
-    meeting["spec"]["containers"][0]["env"].append({"name": "COORDINATOR", "value": "meet-0.peers:29500"})
     # Both at the same time, and another run with the same port beside them.
-    create_job(api, "meet", meeting, completions=2, parallelism=2)
-    other = template("rendezvous", subdomain="peers")
-    other["spec"]["containers"][0]["env"].append({"name": "COORDINATOR", "value": "other-0.peers:29500"})
-    create_job(api, "other", other, completions=2, parallelism=2)
+    for job in ("meet", "other"):
+        pod = template("rendezvous", subdomain="peers")
+        pod["spec"]["containers"][0]["env"].append({"name": "COORDINATOR", "value": f"{job}-0.peers:29500"})
+        create_job(api, job, pod, completions=2, parallelism=2)
     for job in ("meet", "other"):
         eventually(lambda job=job: "Complete" in conditions(api, job))  # type: ignore[misc]
         zero, one = names_of(api, job)
@@ -327,12 +308,10 @@ def test_a_suspended_job_saves_and_resumes_with_a_new_pod(api: httpx.Client, sto
 def test_a_pod_waits_for_its_bucket(api: httpx.Client, store: Store) -> None:
     create_pod(api, "early", "write", "42", bucket="later")
 
-    def waiting() -> Any:
-        return pod(api, "early")["status"]["containerStatuses"][0]["state"].get("waiting")
-
-    eventually(lambda: waiting() == {"reason": "FailedMount", "message": "the bucket later doesn't exist"})
+    missing = {"reason": "FailedMount", "message": "the bucket later doesn't exist"}
+    eventually(lambda: waiting(api, "early") == missing)
     store.put(Record("later", BUCKET, "p", {}))
-    eventually(lambda: "default/default has no role on the bucket later" in waiting()["message"])
+    eventually(lambda: "default/default has no role on the bucket later" in waiting(api, "early")["message"])
     create_bucket(store, "later")
     eventually(lambda: terminated(pod(api, "early")) == ("Succeeded", 0))
 

@@ -1,7 +1,5 @@
 """How a container becomes a local process, and the status that its pod then has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,11 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def pod(**spec: object) -> Object:
-    metadata = {
-        "namespace": "llm",
-        "name": "run-0-x7",
-        "uid": "u1",
-        "annotations": {INDEX: "0"},
-        "labels": {"app": "a"},
-    }
+    metadata: Object = {"namespace": "llm", "name": "run-0-x7", "uid": "u1", "labels": {"app": "a"}}
+    metadata["annotations"] = {INDEX: "0"}
     return {"metadata": metadata, "spec": {"nodeName": "n1", **spec}, "status": {"podIP": "10.0.0.7"}}
 
 
-# ---------------------------------------------------------------------------------------------------------------- paths
 @pytest.mark.parametrize(
     ("text", "local"),
     [
@@ -61,22 +53,14 @@ def fuse(**attributes: str) -> Object:
     return {"name": "v", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
 
 
-def test_a_fuse_volume_is_a_bucket_or_a_folder_of_it() -> None:
+def test_a_fuse_volume_is_a_bucket_or_a_folder_of_it_and_needs_its_annotation() -> None:
     annotated = pod()
     annotated["metadata"]["annotations"]["gke-gcsfuse/volumes"] = "true"
     assert bucket_of(fuse(bucketName="b"), annotated) == ("b", "")
     assert bucket_of(fuse(bucketName="b", mountOptions="implicit-dirs,only-dir=runs/1"), annotated) == ("b", "runs/1")
     assert bucket_of({"name": "v", "emptyDir": {}}, annotated) is None
-
-
-def test_a_fuse_volume_needs_the_annotation_that_adds_the_sidecar() -> None:
     with pytest.raises(NotStarted, match="gke-gcsfuse/volumes"):
         bucket_of(fuse(bucketName="b"), pod())
-
-
-# ---------------------------------------------------------------------------------------------------------- environment
-def field(path: str) -> Object:
-    return {"name": "V", "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +77,8 @@ def field(path: str) -> Object:
     ],
 )
 def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
-    assert variables({"env": [field(path)]}, pod(), {}) == {"V": value}
+    field = {"name": "V", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    assert variables({"env": [field]}, pod(), {}) == {"V": value}
 
 
 def test_variables_come_from_config_maps_and_secrets() -> None:
@@ -124,20 +109,13 @@ def test_a_variable_without_a_value_starts_no_container(source: Object, message:
     assert refused.value.reason == "CreateContainerConfigError"
 
 
-@pytest.mark.parametrize(
-    ("text", "expanded"),
-    [("$(A)/$(B)", "1/$(B)"), ("$$(A)", "$(A)"), ("$A ${A}", "$A ${A}"), ("$$$(A)", "$1"), ("100$", "100$")],
-)
-def test_references_expand_as_in_kubernetes(text: str, expanded: str) -> None:
-    assert expand(text, {"A": "1"}) == expanded
-
-
-def test_a_variable_may_use_those_before_it() -> None:
+def test_references_expand_as_in_kubernetes() -> None:
+    texts = {"$(A)/$(B)": "1/$(B)", "$$(A)": "$(A)", "$A ${A}": "$A ${A}", "$$$(A)": "$1", "100$": "100$"}
+    assert {text: expand(text, {"A": "1"}) for text in texts} == texts
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"}]
-    assert variables({"env": env}, pod(), {})["B"] == "1$(C)"
+    assert variables({"env": env}, pod(), {})["B"] == "1$(C)", "a variable may use those before it"
 
 
-# ---------------------------------------------------------------------------------------------------------------- names
 def names() -> Names:
     return Names("svc", "llm", lambda host, port: {("run-0", 1234): 20000, ("run-0", 29500): 20001}[host, port])
 
@@ -162,40 +140,18 @@ def test_a_name_of_the_service_becomes_a_local_address(text: str, local: str) ->
     assert names().local(text) == local
 
 
-def test_an_address_may_be_in_two_variables() -> None:
+def test_an_address_may_be_in_two_variables_and_a_pod_without_a_service_knows_no_names() -> None:
     given = {"MASTER_ADDR": "run-0.svc", "MASTER_PORT": "29500", "OTHER_PORT": "29500", "COORDINATOR": "run-0.svc:1234"}
     local = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "20001", "COORDINATOR": "127.0.0.1:20000"}
     assert names().variables(given) == given | local
+    assert Names("", "llm", lambda *_: 1).variables(given) == given
 
 
-def test_a_pod_without_a_service_knows_no_names() -> None:
-    nowhere = Names("", "llm", lambda *_: 1)
-    assert nowhere.variables({"A": "run-0.svc:1"}) == {"A": "run-0.svc:1"}
-
-
-# --------------------------------------------------------------------------------------------------------------- status
-@pytest.mark.parametrize(
-    ("policy", "code", "again"),
-    [
-        ("Always", 0, True),
-        ("Always", 1, True),
-        ("OnFailure", 0, False),
-        ("OnFailure", 3, True),
-        ("Never", 0, False),
-        ("Never", 3, False),
-    ],
-)
-def test_the_restart_policy_decides_whether_a_container_starts_again(policy: str, code: int, again: bool) -> None:
-    assert restarts(policy, code) == again
-
-
-def test_the_pauses_between_restarts_grow_to_ten_seconds() -> None:
-    assert [backoff(restart) for restart in range(7)] == [0.5, 1, 2, 4, 8, 10, 10]
-    assert backoff(5000) == 10
-
-
-def test_a_signal_is_an_exit_status_above_128() -> None:
-    assert [exit_status(code) for code in (0, 3, -15, -9)] == [0, 3, 143, 137]
+def test_the_restart_policy_decides_whether_a_container_starts_again_after_a_growing_pause() -> None:
+    again = {policy: [restarts(policy, code) for code in (0, 1, 3)] for policy in ("Always", "OnFailure", "Never")}
+    assert again == {"Always": [True] * 3, "OnFailure": [False, True, True], "Never": [False] * 3}
+    assert [backoff(restart) for restart in (*range(7), 5000)] == [0.5, 1, 2, 4, 8, 10, 10, 10]
+    assert [exit_status(code) for code in (0, 3, -15, -9)] == [0, 3, 143, 137], "a signal is one above 128"
 
 
 def ended(code: int) -> ContainerState:
@@ -208,13 +164,10 @@ def ended(code: int) -> ContainerState:
 def test_a_pod_fails_if_one_of_its_containers_does() -> None:
     assert pod_status([ended(0), ended(0)], ended=True)["phase"] == "Succeeded"
     failed = pod_status([ended(0), ended(3)], ended=True)
-    assert failed["phase"] == "Failed"
     terminated = [status["state"]["terminated"] for status in failed["containerStatuses"]]
     assert [(end["exitCode"], end["reason"]) for end in terminated] == [(0, "Completed"), (3, "Error")]
-    assert {condition["type"]: condition["status"] for condition in failed["conditions"]} == {
-        "ContainersReady": "False",
-        "Ready": "False",
-    }
+    conditions = {condition["type"]: condition["status"] for condition in failed["conditions"]}
+    assert (failed["phase"], conditions) == ("Failed", {"ContainersReady": "False", "Ready": "False"})
 
 
 def test_a_restarted_container_waits_and_keeps_its_last_end() -> None:
@@ -231,9 +184,8 @@ def test_a_restarted_container_waits_and_keeps_its_last_end() -> None:
 
 
 def test_a_container_that_can_not_start_says_why() -> None:
-    state = ContainerState("c", "image")
-    state.wait("FailedMount", "the bucket b doesn't exist")
-    status = pod_status([state], ended=False)
-    assert status["phase"] == "Pending"
     waiting = {"reason": "FailedMount", "message": "the bucket b doesn't exist"}
-    assert status["containerStatuses"][0]["state"] == {"waiting": waiting}
+    state = ContainerState("c", "image")
+    state.wait(*waiting.values())
+    status = pod_status([state], ended=False)
+    assert (status["phase"], status["containerStatuses"][0]["state"]) == ("Pending", {"waiting": waiting})

@@ -1,7 +1,5 @@
 """GKE's DaemonSets on simulated nodes request the resources that the program's planning deducts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -22,9 +20,8 @@ MACHINES = ["e2-standard-4", "g2-standard-24", "a3-highgpu-8g", "ct5lp-hightpu-4
 def shape_of(machine_type: str) -> NodeShape:
     spec = machine(machine_type)
     topology = "2x2" if spec.tpu else None
-    return NodeShape(
-        "p", machine_type, spec.gpu, spec.gpus, "latest", "onDemand", "us-central1-a", 200, {}, True, topology
-    )
+    place = ("latest", "onDemand", "us-central1-a", 200)
+    return NodeShape("p", machine_type, spec.gpu, spec.gpus, *place, {}, True, topology)
 
 
 def placed_on(node: dict[str, Any]) -> Counter[str]:
@@ -39,30 +36,21 @@ def placed_on(node: dict[str, Any]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("machine_type", MACHINES)
-def test_daemonsets_leave_the_resources_that_the_program_plans_with(machine_type: str) -> None:
+def test_daemonsets_leave_the_resources_that_the_program_and_the_autoscaler_plan_with(machine_type: str) -> None:
     shape = shape_of(machine_type)
     node = node_object(CLUSTER, shape, "n")
     taken = placed_on(node)
     for resource in ("cpu", "memory"):
-        has = parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
-        assert 0 <= has - free(shape)[resource] < 1024
-
-
-@pytest.mark.parametrize("machine_type", MACHINES)
-def test_the_autoscaler_plans_with_the_same_resources(machine_type: str) -> None:
-    node = node_object(CLUSTER, shape_of(machine_type), "n")
-    room, taken = fit.room(node), placed_on(node)
-    for resource in ("cpu", "memory"):
-        assert room[resource] == parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
+        left = parse_quantity(node["status"]["allocatable"][resource]) - taken[resource]
+        assert 0 <= left - free(shape)[resource] < 1024
+        assert fit.room(node)[resource] == left
 
 
 def test_pods_of_the_daemonsets_are_recognized_by_their_owner() -> None:
-    def pod(namespace: str, owner: str) -> dict[str, Any]:
-        return {"metadata": {"namespace": namespace, "ownerReferences": [{"kind": "DaemonSet", "name": owner}]}}
+    def is_agent(namespace: str, owner: str) -> bool:
+        owners = [{"kind": "DaemonSet", "name": owner}]
+        return node_agents.is_agent({"metadata": {"namespace": namespace, "ownerReferences": owners}})
 
-    assert all(
-        node_agents.is_agent(pod("kube-system", daemon_set["metadata"]["name"]))
-        for daemon_set in node_agents.daemon_sets()
-    )
-    assert not node_agents.is_agent(pod("llm", "gke-node-agents"))
-    assert not node_agents.is_agent(pod("kube-system", "node-exporter"))
+    assert all(is_agent("kube-system", item["metadata"]["name"]) for item in node_agents.daemon_sets())
+    assert not is_agent("llm", "gke-node-agents")
+    assert not is_agent("kube-system", "node-exporter")

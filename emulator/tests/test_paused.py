@@ -3,8 +3,7 @@
 The tests of a cluster share one and depend on their order.
 """
 
-from __future__ import annotations
-
+import io
 import json
 import uuid
 from collections.abc import Iterator
@@ -37,7 +36,6 @@ UID = "11111111-2222-4333-8444-555555555555"
 TIME = "2026-01-02T03:04:05Z"
 
 
-# ---------------------------------------------------------------------------------------------------------------- nodes
 def node(name: str = "gke-live-1", **labels: str) -> Object:
     """A node that a snapshot has, of the pool of these tests."""
     own = {GKE_NODEPOOL: POOL.name, INSTANCE_TYPE: POOL.machine_type, "topology.kubernetes.io/zone": ZONE}
@@ -46,23 +44,19 @@ def node(name: str = "gke-live-1", **labels: str) -> Object:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
 
 
-def test_a_node_with_the_mark_of_its_machine_is_current() -> None:
+def test_a_node_with_the_mark_of_its_machine_is_current_and_a_foreign_one_is_never_idle() -> None:
     marked = node()
     assert not nodes.is_current(marked, POOL)
     marked["metadata"]["annotations"] = {nodes.MACHINE: nodes.fingerprint(POOL)}
     assert nodes.is_current(marked, POOL)
     assert not nodes.is_current(marked, replace(POOL, machine_type="e2-standard-8"))
     assert not nodes.is_current(marked, replace(POOL, zones=["us-central1-b"]))
-
-
-def test_an_idle_node_of_a_pool_that_the_cloud_does_not_have_stays() -> None:
     foreign = node(**{GKE_NODEPOOL: "of-another-team"})
     assert planner.idle([foreign], {}, {"gke-live-1"}) == [["gke-live-1"]]
     foreign["metadata"]["annotations"] = {nodes.FOREIGN: "true"}
     assert planner.idle([foreign], {}, {"gke-live-1"}) == []
 
 
-# ----------------------------------------------------------------------------------------------------------------- etcd
 def test_a_transaction_has_a_limited_number_of_operations_and_bytes() -> None:
     small = [{"requestPut": {"key": "k", "value": "v"}}] * 300
     assert [len(batch) for batch in etcd._batches(small)] == [128, 128, 44]
@@ -79,7 +73,6 @@ def test_a_stopped_cluster_can_be_stopped_again(tmp_path: Path, monkeypatch: pyt
     paused.stop(RECORD.name)
 
 
-# -------------------------------------------------------------------------------------------------------------- cluster
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with running_cluster(tmp_path_factory.mktemp("state"), RECORD, POOL) as api:
@@ -115,15 +108,11 @@ def test_objects_are_not_loaded_while_controllers_run(api: httpx.Client, capsys:
 
 
 @pytest.mark.cluster
-def test_a_paused_cluster_has_only_etcd_and_an_api_server_that_answers(api: httpx.Client) -> None:
+def test_a_paused_cluster_has_only_etcd_and_an_api_server_and_refuses_unknown_kinds(api: httpx.Client) -> None:
     paused.pause(RECORD.name)
     paused.pause(RECORD.name)
     assert running() == ["etcd", "kube-apiserver"]
     assert len(answer(api.get("/api/v1/nodes"))["items"]) == 1
-
-
-@pytest.mark.cluster
-def test_an_object_of_a_kind_that_the_cluster_does_not_have_is_refused(api: httpx.Client) -> None:
     unknown = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}}
     with pytest.raises(paused.CannotLoad, match=r"doesn't have the kind Thing of example.com/v1. Nothing was written"):
         paused.load(RECORD.name, [pod("p"), unknown], [])
@@ -134,14 +123,11 @@ def test_an_object_of_a_kind_that_the_cluster_does_not_have_is_refused(api: http
 def test_loaded_objects_are_exactly_as_they_were_written(api: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     (old,) = answer(api.get("/api/v1/nodes"))["items"]
     old |= {"apiVersion": "v1", "kind": "Node"}
-    compute_class = {
-        "apiVersion": "cloud.google.com/v1",
-        "kind": "ComputeClass",
-        "metadata": {"name": "cheap", "uid": UID, "creationTimestamp": TIME, "generation": 7},
-        "spec": {"priorities": [{"machineFamily": "e2"}]},
-    }
+    compute_class: Object = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass"}
+    compute_class["metadata"] = {"name": "cheap", "uid": UID, "creationTimestamp": TIME, "generation": 7}
+    compute_class["spec"] = {"priorities": [{"machineFamily": "e2"}]}
     request = {"put": [node(), node("gke-live-2", **{GKE_NODEPOOL: "of-another-team"}), pod("p"), compute_class]}
-    monkeypatch.setattr("sys.stdin", _Text(json.dumps({**request, "delete": [old]})))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**request, "delete": [old]})))
     assert main(["load"]) == 0
     # The API server reads etcd by a watch.
     eventually(lambda: len(answer(api.get(PODS))["items"]) == 1, "the pod is there")
@@ -150,31 +136,18 @@ def test_loaded_objects_are_exactly_as_they_were_written(api: httpx.Client, monk
     assert (written["status"]["phase"], written["status"]["startTime"]) == ("Running", TIME)
     found = answer(api.get("/apis/cloud.google.com/v1/computeclasses/cheap"))["metadata"]
     assert (found["uid"], found["generation"]) == (UID, 7)
-    live = {
-        item["metadata"]["name"]: item["metadata"]["annotations"] for item in answer(api.get("/api/v1/nodes"))["items"]
-    }
+    items = answer(api.get("/api/v1/nodes"))["items"]
+    live = {item["metadata"]["name"]: item["metadata"]["annotations"] for item in items}
     assert live.keys() == {"gke-live-1", "gke-live-2"}
     assert nodes.MACHINE in live["gke-live-1"]
     assert nodes.FOREIGN in live["gke-live-2"]
-
-
-class _Text:
-    """Standard input."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def read(self) -> str:
-        return self._text
 
 
 @pytest.mark.cluster
 def test_a_resumed_cluster_goes_on_with_the_loaded_objects(api: httpx.Client) -> None:
     paused.resume(RECORD.name)
     assert running() == sorted((*COMPONENTS, "daemon"))
-    eventually(
-        lambda: all(nodes.is_ready(item) for item in answer(api.get("/api/v1/nodes"))["items"]), "the nodes are Ready"
-    )
+    eventually(lambda: all(map(nodes.is_ready, answer(api.get("/api/v1/nodes"))["items"])), "the nodes are Ready")
     answer(api.post(PODS, json={**pod("new"), "metadata": {"name": "new"}, "status": {}}))
     eventually(lambda: answer(api.get(f"{PODS}/new"))["status"].get("phase") == "Running", "KWOK starts a pod")
     kept = answer(api.get(f"{PODS}/p"))

@@ -1,7 +1,5 @@
 """Logs of local processes: the lines that a request selects, and those of pods that are gone."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -56,9 +54,9 @@ def test_a_request_selects_lines_by_time_and_number(options: dict[str, str], exp
 
 
 def test_output_becomes_lines_with_times(tmp_path: Path) -> None:
-    written(tmp_path / "c" / "0.log", b"saved /local/1\nno end of line")
+    written(tmp_path / "c" / "0.log", b"saved /local/1\n10 %\r50 %\r100 %\nno end of line")
     lines, _ = read(tmp_path / "c" / "0.log")
-    assert texts(lines) == ["saved /data/1", "no end of line"]
+    assert texts(lines) == ["saved /data/1", "10 %\r50 %\r100 %", "no end of line"]
     assert lines[0].time <= lines[1].time
 
 
@@ -66,19 +64,11 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"2025-11-22T10:00:00.000000Z stdout F whole\n2025-11-22T10")
     lines, offset = read(tmp_path / "0.log")
     assert lines == [Line("2025-11-22T10:00:00.000000Z", b"whole")]
+    (tmp_path / "kueue.log").write_bytes(b"starting manager\n")
+    assert read(tmp_path / "kueue.log")[0] == [Line("", b"starting manager")], "that of a controller has no times"
     with (tmp_path / "0.log").open("ab") as file:
         file.write(b":00:01.000000Z stdout F next\n")
     assert texts(read(tmp_path / "0.log", offset)[0]) == ["next"]
-
-
-def test_a_progress_bar_is_one_line(tmp_path: Path) -> None:
-    written(tmp_path / "c" / "0.log", b"10 %\r50 %\r100 %\ndone\n")
-    assert texts(read(tmp_path / "c" / "0.log")[0]) == ["10 %\r50 %\r100 %", "done"]
-
-
-def test_the_log_of_a_controller_has_no_times(tmp_path: Path) -> None:
-    (tmp_path / "kueue.log").write_bytes(b"starting manager\n")
-    assert read(tmp_path / "kueue.log")[0] == [Line("", b"starting manager")]
 
 
 def test_logs_outlive_their_pods(
@@ -89,17 +79,14 @@ def test_logs_outlive_their_pods(
     for uid, name, output in (("u1", "run-0-a", b"one"), ("u2", "run-0-b", b"two"), ("u3", "other", b"three")):
         pod = {"metadata": {"namespace": "llm", "name": name, "uid": uid}}
         written(file_of(folder, pod, "main", 0), output)
-    assert [(pod, line.text) for pod, line in pod_logs.of_pods(folder, "llm", "run")] == [
-        ("run-0-a", b"one"),
-        ("run-0-b", b"two"),
-    ]
+    found = [(pod, line.text) for pod, line in pod_logs.of_pods(folder, "llm", "run")]
+    assert found == [("run-0-a", b"one"), ("run-0-b", b"two")]
     assert logs.main(["run-0-b", "-n", "llm", "--cluster", "c"]) == 0
     assert capsys.readouterr().out.split(" ", 1)[1] == "run-0-b two\n"
     assert logs.main(["run", "--cluster", "c"]) == 0
     assert "No pod run… of namespace default has written a log" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------- who may read
 def certificate(folder: Path, name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None) -> Any:
     """Writes a certificate and its key. Returns both."""
     key = ec.generate_private_key(ec.SECP256R1())

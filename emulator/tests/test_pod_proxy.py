@@ -1,7 +1,5 @@
 """Requests to pods through the daemon's HTTP proxy."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 
@@ -16,24 +14,20 @@ def endpoints(pool: str) -> list[str]:
     return {"llm/gemma": POOL, "llm/late": ["10.0.0.9:1"]}.get(pool, [])
 
 
+PICKED = "x-gateway-destination-endpoint: 10.0.0.8:1"
+POOLED = "x-emulator-inference-pool: llm/gemma"
+
+
 @pytest.mark.parametrize(
     ("head", "targets", "first"),
     [
         ("GET http://10.0.0.7:8000/metrics?a=b HTTP/1.1\r\n", "10.0.0.7:8000", "GET /metrics?a=b HTTP/1.1"),
         ("GET http://10.0.0.7 HTTP/1.1\r\n", "10.0.0.7:80", "GET / HTTP/1.1"),
         ("POST /v1 HTTP/1.1\r\nX-Gateway-Destination-Endpoint: 10.0.0.8:1\r\n", "10.0.0.8:1", "POST /v1 HTTP/1.1"),
-        (
-            "GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.8:1, 10.0.0.9:1\r\n",
-            "10.0.0.8:1 10.0.0.9:1",
-            "GET / HTTP/1.1",
-        ),
-        ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/gemma\r\n", "10.0.0.7:8000", "GET / HTTP/1.1"),
+        (f"GET / HTTP/1.1\r\n{PICKED}, 10.0.0.9:1\r\n", "10.0.0.8:1 10.0.0.9:1", "GET / HTTP/1.1"),
+        (f"GET / HTTP/1.1\r\n{POOLED}\r\n", "10.0.0.7:8000", "GET / HTTP/1.1"),
         ("GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/empty\r\n", "", "GET / HTTP/1.1"),
-        (
-            "GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.8:1\r\nx-emulator-inference-pool: llm/gemma\r\n",
-            "10.0.0.8:1 10.0.0.7:8000",
-            "GET / HTTP/1.1",
-        ),
+        (f"GET / HTTP/1.1\r\n{PICKED}\r\n{POOLED}\r\n", "10.0.0.8:1 10.0.0.7:8000", "GET / HTTP/1.1"),
     ],
 )
 def test_a_request_names_its_pods_by_address_picker_and_pool(head: str, targets: str, first: str) -> None:
@@ -94,10 +88,7 @@ def test_a_long_body_reaches_the_pod() -> None:
 
 @pytest.mark.parametrize("target", ["10.0.0.8:8000", "10.0.0.9:8000"])  # refuses connections; unknown
 def test_a_pod_without_a_process_answers_503(target: str) -> None:
-    async def pod(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    answered = asyncio.run(exchange(pod, f"GET http://{target}/ HTTP/1.1\r\n\r\n".encode()))
+    answered = asyncio.run(exchange(answers(b""), f"GET http://{target}/ HTTP/1.1\r\n\r\n".encode()))
     assert answered.startswith(b"HTTP/1.1 503 ")
     assert target.encode() in answered
 
@@ -130,5 +121,5 @@ def test_a_request_whose_pod_has_ended_waits_for_the_next_pod_of_its_pool() -> N
         looks.append(pool)
         return POOL if len(looks) > 2 else []
 
-    head = b"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\nx-emulator-inference-pool: llm/gemma\r\n"
-    assert asyncio.run(exchange(answers(b"next"), head + b"\r\n", replaced)) == b"next"
+    head = f"GET / HTTP/1.1\r\nx-gateway-destination-endpoint: 10.0.0.9:1\r\n{POOLED}\r\n\r\n"
+    assert asyncio.run(exchange(answers(b"next"), head.encode(), replaced)) == b"next"

@@ -1,6 +1,4 @@
-"""What the processes of a cluster inherit from the shell that starts them, and which ports they get."""
-
-from __future__ import annotations
+"""What the processes of a cluster inherit from the shell that starts them, their ports, and waits for them."""
 
 import os
 import random
@@ -13,6 +11,7 @@ import pytest
 
 from emulator.commands import discard
 from emulator.machine import paths, processes
+from emulator.machine.polling import poll_until
 
 CREDENTIALS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "EMULATOR_HF_TOKEN", "GATEWAY_API_KEY", "EMULATOR_GATEWAY_API_KEY"),
@@ -54,21 +53,15 @@ def test_a_discarded_state_has_no_process_left_but_the_shells_of_its_user(
     (state / "backend").mkdir()
     for name, folder in (("STATE", state), ("CLUSTERS", state / "clusters"), ("CACHE", tmp_path / "cache")):
         monkeypatch.setattr(paths, name, folder)
-    tools = paths.CACHE / "tools"
-    tools.mkdir(parents=True)
-    (tools / "program").symlink_to(sys.executable)
+    tool = paths.CACHE / "tools" / "program"
+    tool.parent.mkdir(parents=True)
+    tool.symlink_to(sys.executable)
     sleeps = ("-c", "import time; time.sleep(60)")
-    ended = [
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=state),
-        # A killed `when` leaves these: a state inside this one, of which nothing knows any more.
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=inside),
-        start(sys.executable, *sleeps, GKE_AI_CLUSTER=cluster),
-    ]
-    stay = [
-        start("sleep", "60", GKE_AI_STATE=state),
-        start(str(tools / "program"), *sleeps, GKE_AI_STATE=beside),
-        start(sys.executable, *sleeps, GKE_AI_CLUSTER=beside / "clusters" / "scratch"),
-    ]
+    # A killed `when` leaves a state inside this one, of which nothing knows any more.
+    ended = [start(str(tool), *sleeps, GKE_AI_STATE=folder) for folder in (state, inside)]
+    ended.append(start(sys.executable, *sleeps, GKE_AI_CLUSTER=cluster))
+    stay = [start("sleep", "60", GKE_AI_STATE=state), start(str(tool), *sleeps, GKE_AI_STATE=beside)]
+    stay.append(start(sys.executable, *sleeps, GKE_AI_CLUSTER=beside / "clusters" / "scratch"))
     try:
         assert discard.main([]) == 0
         assert all(process.wait(10) != 0 for process in ended)
@@ -78,3 +71,14 @@ def test_a_discarded_state_has_no_process_left_but_the_shells_of_its_user(
         for left in (*ended, *stay):
             left.kill()
             left.wait()
+
+
+def test_a_wait_ends_once_its_condition_is_true_fails_or_has_been_evaluated_in_time() -> None:
+    results = iter([0, "", "ready"])
+    assert poll_until(lambda: next(results), timeout=60, pause=0)
+    assert list(results) == []
+    evaluated: list[int] = []
+    assert not poll_until(lambda: evaluated.append(1), timeout=-1, pause=0)
+    assert evaluated == [1]
+    with pytest.raises(ZeroDivisionError):
+        poll_until(lambda: 1 / 0, timeout=60)

@@ -1,10 +1,9 @@
 """Kueue's own counts are read from its metrics and its log."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any, cast
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -28,11 +27,8 @@ kueue_admitted_active_workloads{cluster_queue="one",replica_role="leader"} 9
 
 
 def test_counts_are_by_queue_and_status() -> None:
-    assert _counts(METRICS.encode()) == {
-        "pending": {"one": [2, 3], "two": [0, 1]},
-        "reserving": {"one": 4},
-        "attempts": 12,
-    }
+    expected = {"pending": {"one": [2, 3], "two": [0, 1]}, "reserving": {"one": 4}, "attempts": 12}
+    assert _counts(METRICS.encode()) == expected
 
 
 def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **fields: str) -> str:
@@ -73,27 +69,12 @@ def test_a_cohort_in_which_nobody_waits_counts_as_moved_at_the_next_look() -> No
     assert [moved for moved, _ in found] == [{}, {"cohort/x": 1}, {"cohort/x": 2}, {"cohort/x": 2}]
 
 
-def test_a_request_that_fails_is_sent_again() -> None:
-    answers = [httpx.ReadTimeout("late"), httpx.ConnectError("refused"), "counts"]
-
-    def send() -> str:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return str(answer)
-
-    assert _retried(send) == "counts"
-
-
-def test_a_request_that_fails_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_fails_is_sent_again_until_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [httpx.ReadTimeout("late"), httpx.ConnectError("refused")]
+    assert _retried(Mock(side_effect=[*failures, "counts"])) == "counts"
     monkeypatch.setattr(queues, "ANSWERS", 0.0)
     with pytest.raises(httpx.ReadTimeout):
-        _retried(lambda: (_ for _ in ()).throw(httpx.ReadTimeout("late")))
-
-
-class PathKeys:
-    def of(self, item: dict[str, Any]) -> str:
-        return str(item["metadata"]["name"])
+        _retried(Mock(side_effect=failures))
 
 
 def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +88,8 @@ def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.M
     monkeypatch.setattr("emulator.cloud.etcd._Connection.ask", ask)
     names = [{"metadata": {"name": name}} for name in ("one", "two", "three")]
     changed = {"metadata": {"name": "four", "resourceVersion": "7"}}
-    with etcd.Writer(Folder("any"), cast("etcd.Keys", PathKeys())) as writer:
+    by_name = Mock(of=lambda item: item["metadata"]["name"])
+    with etcd.Writer(Folder("any"), cast("etcd.Keys", by_name)) as writer:
         assert writer.write([names[0], changed, names[1]], [names[2]]) == ["four"]
     assert [len(transaction["success"]) for transaction in sent] == [1, 1, 1, 1]
     assert [part["modRevision"] for transaction in sent for part in transaction.get("compare", [])] == ["0", "7", "0"]

@@ -1,9 +1,7 @@
 """Local processes find each other by the stable names of their pods."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,11 +40,8 @@ async def answer(member: Member, host: str, port: int = 1234) -> str:
     return text.decode()
 
 
-def run(scenario: Callable[[Rendezvous], Awaitable[None]]) -> None:
-    async def in_time() -> None:
-        await asyncio.wait_for(scenario(Rendezvous()), 60)
-
-    asyncio.run(in_time())
+def run(scenario: Callable[[Rendezvous], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(Rendezvous()), 60))
 
 
 def test_a_pod_reaches_another_one_by_name() -> None:

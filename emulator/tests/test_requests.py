@@ -1,7 +1,6 @@
 """The nodes of a ProvisioningRequest, and the conditions that it goes through."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +15,7 @@ from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, ZONE
 Object = dict[str, Any]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-QUEUED_SLICE = PoolRecord(**{**vars(MULTI_HOST), "capacity": "queuedFlexStart"})
+QUEUED_SLICE = replace(MULTI_HOST, capacity="queuedFlexStart")
 TEMPLATES = {
     "t": {"template": {"spec": l4_pod("p")["spec"]}},
     "slice": {"template": {"spec": tpu_pod("p", "4x4")["spec"]}},
@@ -39,14 +38,10 @@ def zones(created: list[Object]) -> set[str]:
     return {nodes.label(node, ZONE) for node in created}
 
 
-# --------------------------------------------------------------------------------------------------------------- nodes
-def test_all_pod_sets_get_new_nodes_of_one_zone_of_one_pool() -> None:
+def test_all_pod_sets_get_new_nodes_of_one_zone_of_one_pool_as_their_pods_select() -> None:
     created = provision(request(2, 1), [GPU_POOL, QUEUED])
     assert [nodes.pool_of(node) for node in created] == ["queued"] * 3
     assert len(zones(created)) == 1
-
-
-def test_a_request_gets_the_zone_that_its_pods_select() -> None:
     for zone in ZONES:
         assert zones(provision(request(1), [QUEUED], nodeSelector={ZONE: zone})) == {zone}
 
@@ -63,68 +58,40 @@ def test_nodes_are_labeled_with_a_name_that_fits_a_label_and_no_other_request_ha
     assert len({requests.resize_request(each) for each in (long, twin, request(1))}) == 3
 
 
-@pytest.mark.parametrize(("count", "pods"), [(1, 4), (4, 4)])
-def test_a_request_on_a_slice_gets_the_whole_slice(count: int, pods: int) -> None:
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_request_on_a_slice_gets_the_whole_slice(count: int) -> None:
     created = provision(request(count, template="slice"), [QUEUED_SLICE])
-    assert len(created) == pods
-    assert len(zones(created)) == 1
-    assert {nodes.label(node, requests.PROVISIONING_REQUEST) for node in created} == {
-        requests.resize_request(request(1))
-    }
+    assert (len(created), len(zones(created))) == (4, 1)
+    labels = {nodes.label(node, requests.PROVISIONING_REQUEST) for node in created}
+    assert labels == {requests.resize_request(request(1))}
+
+
+SIZE, ONE_NODE = "NodepoolSizeReached", tuple(nodes_of(QUEUED, 1))
+SECOND = replace(QUEUED, name="second")
+TOO_LARGE = "{}: it has {} of at most {} nodes, and the request needs {} more".format
+NO_POOL = "the cluster has no node pool with queued provisioning"
+ELSEWHERE = {"nodeSelector": {GKE_NODEPOOL: "gpu"}}
+NOT_SELECTED = f"queued: it has no label {GKE_NODEPOOL}=gpu"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "pools", "spec", "reason", "text"),
+    ("wanted", "pools", "options", "reason", "text"),
     [
-        (
-            request(4),
-            [QUEUED],
-            {},
-            "NodepoolSizeReached",
-            "queued: it has 0 of at most 3 nodes, and the request needs 4 more",
-        ),
-        (
-            request(2, 2),
-            [QUEUED, PoolRecord(**{**vars(QUEUED), "name": "second"})],
-            {},
-            "NodepoolSizeReached",
-            "second: it has 0 of at most 3 nodes, and the request needs 4 more",
-        ),
-        (
-            request(5, template="slice"),
-            [QUEUED_SLICE],
-            {},
-            "NodepoolSizeReached",
-            "multi: it has 0 of at most 4 nodes, and the request needs 5 more",
-        ),
-        (
-            request(1),
-            [GPU_POOL],
-            {},
-            "NoQueuedNodepoolAvailable",
-            "the cluster has no node pool with queued provisioning",
-        ),
-        (
-            request(1),
-            [QUEUED],
-            {"nodeSelector": {GKE_NODEPOOL: "gpu"}},
-            "ProvisioningRequestNotSchedulableInNodepool",
-            f"queued: it has no label {GKE_NODEPOOL}=gpu",
-        ),
+        (request(4), [QUEUED], {}, SIZE, TOO_LARGE("queued", 0, 3, 4)),
+        (request(3), [QUEUED], {"present": ONE_NODE}, SIZE, TOO_LARGE("queued", 1, 3, 3)),
+        (request(2, 2), [QUEUED, SECOND], {}, SIZE, TOO_LARGE("second", 0, 3, 4)),
+        (request(5, template="slice"), [QUEUED_SLICE], {}, SIZE, TOO_LARGE("multi", 0, 4, 5)),
+        (request(1), [GPU_POOL], {}, "NoQueuedNodepoolAvailable", NO_POOL),
+        (request(1), [QUEUED], ELSEWHERE, "ProvisioningRequestNotSchedulableInNodepool", NOT_SELECTED),
     ],
-    ids=["too large", "two pools are not one node group", "too large for a slice", "no queued pool", "not selected"],
+    ids=["too large", "existing nodes count", "two pools", "too large for a slice", "no queued pool", "not selected"],
 )
 def test_a_request_that_no_node_group_can_serve_gets_the_reason(
-    wanted: Object, pools: list[PoolRecord], spec: Object, reason: str, text: str
+    wanted: Object, pools: list[PoolRecord], options: Object, reason: str, text: str
 ) -> None:
     with pytest.raises(requests.NotServed) as refused:
-        provision(wanted, pools, **spec)
+        provision(wanted, pools, **options)
     assert (refused.value.reason, str(refused.value)) == (reason, text)
-
-
-def test_existing_nodes_serve_no_request_and_count() -> None:
-    with pytest.raises(requests.NotServed, match="it has 1 of at most 3 nodes, and the request needs 3 more"):
-        provision(request(3), [QUEUED], present=tuple(nodes_of(QUEUED, 1)))
 
 
 def test_a_request_that_fits_a_pool_waits_for_capacity() -> None:
@@ -132,7 +99,6 @@ def test_a_request_that_fits_a_pool_waits_for_capacity() -> None:
         requests.new_nodes(STANDARD, [QUEUED], [], request(1), TEMPLATES, ["queuedFlexStart"])
 
 
-# ---------------------------------------------------------------------------------------------------------- conditions
 def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
@@ -145,8 +111,10 @@ def become(of: Object, conditions: list[Object]) -> list[str]:
 
 
 def refuse(of: Object, seconds: float) -> list[str]:
-    refusal = requests.NotServed("NodepoolSizeReached", "too large")
-    return become(of, requests.not_served(of, refusal, at(seconds), 120, START))
+    return become(of, requests.not_served(of, REFUSAL, at(seconds), 120, START))
+
+
+REFUSAL = requests.NotServed("NodepoolSizeReached", "too large")
 
 
 def pass_time(of: Object, seconds: float, began: datetime = START) -> list[str]:
@@ -192,22 +160,25 @@ def test_the_booking_expires_and_the_nodes_are_reclaimed_at_the_end_of_the_run()
 
 
 def test_nodes_without_a_duration_are_reclaimed_after_seven_days() -> None:
-    of = request(1)
-    become(of, requests.accepted(True, "Provisioned", "there", START))
+    of = provisioned()
     assert pass_time(of, 604799) == ["BookingExpired=True BookingExpired"]
     assert pass_time(of, 604800) == ["CapacityRevoked=True CapacityRevoked"]
 
 
 def test_a_copy_of_a_cluster_counts_times_from_its_start() -> None:
-    of = request(1, maxRunDurationSeconds="7200")
-    become(of, requests.accepted(True, "Provisioned", "there", START))
+    of = provisioned(maxRunDurationSeconds="7200")
     assert pass_time(of, 10**6, began=at(10**6 - 7199)) == ["BookingExpired=True BookingExpired"]
     assert pass_time(of, 10**6, began=at(10**6 - 7200)) == ["CapacityRevoked=True CapacityRevoked"]
+
+
+def provisioned(**parameters: str) -> Object:
+    of = request(1, **parameters)
+    become(of, requests.accepted(True, "Provisioned", "there", START))
+    return of
 
 
 def test_an_unchanged_condition_is_not_written_again() -> None:
     of = request(4)
     refuse(of, 1)
     assert requests.changed(of, requests.accepted(True, "Provisioned", "there", at(2)))
-    refusal = requests.NotServed("NodepoolSizeReached", "too large")
-    assert requests.changed(of, requests.not_served(of, refusal, at(2), 120, START)) is None
+    assert requests.changed(of, requests.not_served(of, REFUSAL, at(2), 120, START)) is None

@@ -1,7 +1,5 @@
 """Secret Manager, and the add-on that synchronizes its secrets into a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -54,20 +52,16 @@ def test_secret_is_looked_up_without_its_value(cloud: Engine) -> None:
 
 
 def test_every_change_of_a_role_on_a_secret_replaces_it() -> None:
-    schema = schema_of(SECRET_IAM_MEMBER)
-    for path in ("secretId", "project", "role", "member", "condition", "condition.expression"):
-        assert schema.at(path).force_new, path
+    paths = ("secretId", "project", "role", "member", "condition", "condition.expression")
+    assert all(schema_of(SECRET_IAM_MEMBER).at(path).force_new for path in paths)
 
 
-@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)])
-def test_existing_cluster_gets_the_setting(before: bool, after: bool, cloud: Engine) -> None:
-    def inputs(enabled: bool) -> dict[str, Any]:
-        return {**AUTOPILOT, "secretSyncConfig": {"enabled": enabled}}
-
-    id, _ = cloud.create(gcp_engine.CLUSTER, inputs(before))
-    assert cloud.clusters.clusters["llm-cluster"].secret_sync is before
-    cloud.update(gcp_engine.CLUSTER, id, inputs(before), inputs(after))
-    assert cloud.clusters.clusters["llm-cluster"].secret_sync is after
+def test_existing_cluster_gets_and_loses_the_setting(cloud: Engine) -> None:
+    on, off = ({**AUTOPILOT, "secretSyncConfig": {"enabled": enabled}} for enabled in (True, False))
+    id, _ = cloud.create(gcp_engine.CLUSTER, off)
+    for old, new, enabled in ((off, off, False), (off, on, True), (on, off, False)):
+        cloud.update(gcp_engine.CLUSTER, id, old, new)
+        assert cloud.clusters.clusters["llm-cluster"].secret_sync is enabled
 
 
 SYNC: dict[str, Any] = {
@@ -78,7 +72,14 @@ SYNC: dict[str, Any] = {
         "secretObject": {"type": "Opaque", "data": [{"sourcePath": "token", "targetKey": "hf_api_token"}]},
     },
 }
-SOURCE = {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}/versions/latest, path: token}}"}}}
+
+
+def source(secret: str, path: str = "token") -> dict[str, Any]:
+    """A SecretProviderClass that names one secret."""
+    return {"spec": {"parameters": {"secrets": f"- {{resourceName: {secret}/versions/latest, path: {path}}}"}}}
+
+
+SOURCE = source(SECRET)
 
 
 class Api:
@@ -93,10 +94,7 @@ class Api:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if request.method == "GET":
-            stored = self.objects.get(path)
-            return (
-                httpx.Response(200, json=stored) if stored is not None else httpx.Response(404, json={"message": "no"})
-            )
+            return httpx.Response(200 if path in self.objects else 404, json=self.objects.get(path, {"message": "no"}))
         content = json.loads(request.content)
         if path.endswith("/status"):
             self.status = content["status"]
@@ -134,9 +132,13 @@ def granted(tmp_path: Path, account: str = TOKEN_SYNC) -> None:
     store.put(Record(f"{SECRET}/{SECRET_ACCESSOR}/{member}", SECRET_IAM_MEMBER, PROJECT, {}))
 
 
-def test_secret_is_created_with_its_owner_and_the_dummy_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_is_created_with_its_owner_and_the_dummy_token_if_the_cluster_has_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     granted(tmp_path)
     api = Api(**{ACCOUNT: {}})
+    assert synchronize(tmp_path, monkeypatch, api, cluster=replace(CLUSTER, secret_sync=False)) == ""
+    assert list(api.objects) == [f"/api/v1/namespaces/llm/serviceaccounts/{TOKEN_SYNC}"]
     assert synchronize(tmp_path, monkeypatch, api) == "CreateSuccessful"
     secret = api.objects["/api/v1/namespaces/llm/secrets/hf-secret"]
     assert base64.b64decode(secret["data"]["hf_api_token"]).decode() == secret_sync.DUMMY_TOKEN
@@ -150,18 +152,8 @@ def test_secret_is_created_with_its_owner_and_the_dummy_token(tmp_path: Path, mo
         ("default", {ACCOUNT: {}}, SOURCE, "ProviderError"),
         (TOKEN_SYNC, {}, SOURCE, "ControllerSyncError"),
         (TOKEN_SYNC, {ACCOUNT: {}}, None, "SecretProviderClassMisconfigured"),
-        (
-            TOKEN_SYNC,
-            {ACCOUNT: {}},
-            {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}-2/versions/latest, path: token}}"}}},
-            "ProviderError",
-        ),
-        (
-            TOKEN_SYNC,
-            {ACCOUNT: {}},
-            {"spec": {"parameters": {"secrets": f"- {{resourceName: {SECRET}/versions/latest, path: other}}"}}},
-            "RemoteSecretStoreFetchFailed",
-        ),
+        (TOKEN_SYNC, {ACCOUNT: {}}, source(f"{SECRET}-2"), "ProviderError"),
+        (TOKEN_SYNC, {ACCOUNT: {}}, source(SECRET, "other"), "RemoteSecretStoreFetchFailed"),
         (TOKEN_SYNC, {ACCOUNT: {}, "secrets__hf-secret": {"metadata": {}}}, SOURCE, "ControllerPatchError"),
     ],
     ids=["another's grant", "no account", "no source", "no secret", "another path", "somebody else's Secret"],
@@ -175,10 +167,3 @@ def test_no_secret_is_created_if_gke_would_create_none(
     assert synchronize(tmp_path, monkeypatch, api, source=source) == reason
     assert api.objects == before
     assert "lastSuccessfulSyncTime" not in api.status
-
-
-def test_cluster_without_the_setting_creates_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    granted(tmp_path)
-    api = Api(**{ACCOUNT: {}})
-    assert synchronize(tmp_path, monkeypatch, api, cluster=replace(CLUSTER, secret_sync=False)) == ""
-    assert list(api.objects) == [f"/api/v1/namespaces/llm/serviceaccounts/{TOKEN_SYNC}"]

@@ -1,7 +1,5 @@
 """Only here: a cluster that takes the control plane of a deleted one is like a new one. Tests depend on their order."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The stubs serve the HTTP APIs of the real servers, and report the load that autoscaling acts on."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import subprocess
@@ -9,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +30,40 @@ CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engi
 @pytest.fixture
 def started() -> Iterator[Callable[..., int]]:
     """Starts a stub as the daemon does, and returns its port once it listens."""
-    running: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as running:
 
-    def start(kind: str, variables: Mapping[str, str] | None = None, **settings: object) -> int:
-        settings.setdefault("port", processes.free_ports(1)[0])
-        command = stubs.command(kind, settings)
-        running.append(subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01", **(variables or {})}))
-        port = int(str(settings["port"]))
-        eventually(lambda: ask(port, "GET", "/health"))
-        return port
+        def start(kind: str, variables: Mapping[str, str] | None = None, **settings: object) -> int:
+            _, port = running.enter_context(running_stub(kind, settings, variables or {}))
+            return port
 
-    yield start
-    for process in running:
-        process.terminate()
-        process.wait()
+        yield start
+
+
+@contextmanager
+def running_stub(
+    kind: str, settings: Mapping[str, object], variables: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    port = int(str(settings.get("port", 0))) or processes.free_ports(1)[0]
+    command = stubs.command(kind, {**settings, "port": port})
+    with subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01", **variables}) as process:
+        try:
+            eventually(lambda: ask(port, "GET", "/health"))
+            yield process, port
+        finally:
+            process.kill()
+
+
+def running_vllm(**settings: object) -> AbstractContextManager[tuple[subprocess.Popen[bytes], int]]:
+    return running_stub("server", {**VLLM, **settings}, {})
 
 
 def eventually(check: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while True:
-        try:
+        with suppress(OSError):
             if check():
                 return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, "not within 30 s"
+        assert time.monotonic() < deadline, "not within 120 s"
         time.sleep(0.02)
 
 
@@ -87,48 +94,43 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
 JSON = {"Content-Type": "application/json"}
 LOAD = {"slots": 8, "models": ["m"]}
 TGI = {**LOAD, "series": dict(ENGINES["tgi"].series)}
-VLLM = {
-    **LOAD,
+OF_VLLM = {
     "health_path": "/health",
     "request_path": "/v1/completions",
     "form": "completions",
     "metrics_path": "/metrics",
-    "series": dict(ENGINES["vllm"].series),
 }
+VLLM = {**LOAD, **OF_VLLM, "series": dict(ENGINES["vllm"].series)}
 PROMPTS: dict[str, Object] = {
     "/v1/completions": {"prompt": "Who?"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who?"}]},
 }
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
-@pytest.mark.parametrize("chunked", [False, True])
-def test_completions_have_openais_form_and_name_the_stub(
-    started: Callable[..., int], kind: str, settings: dict[str, Any], chunked: bool
+ENGINE_OF_TEST = pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
+
+
+@ENGINE_OF_TEST
+def test_answers_have_openais_form_and_name_the_stub(
+    started: Callable[..., int], kind: str, settings: dict[str, Any]
 ) -> None:
-    body = {"model": "m", "prompt": "Who?", "max_tokens": 3}
-    status, text = ask(started(kind, **settings), "POST", "/v1/completions", body, chunked)
-    answer = json.loads(text)
-    assert (status, answer["object"], answer["model"], answer["usage"]["completion_tokens"]) == (
-        200,
-        "text_completion",
-        "m",
-        3,
-    )
-    assert "stub" in answer["choices"][0]["text"]
-
-
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
-def test_chats_have_openais_form(started: Callable[..., int], kind: str, settings: dict[str, Any]) -> None:
+    port = started(kind, **settings)
+    for chunked in (False, True):
+        body: Object = {"model": "m", "prompt": "Who?", "max_tokens": 3}
+        status, text = ask(port, "POST", "/v1/completions", body, chunked)
+        answer = json.loads(text)
+        values = (status, answer["object"], answer["model"], answer["usage"]["completion_tokens"])
+        assert values == (200, "text_completion", "m", 3)
+        assert "stub" in answer["choices"][0]["text"]
     body = {"messages": [{"role": "user", "content": "Who?"}], "max_completion_tokens": 3}
-    status, text = ask(started(kind, **settings), "POST", "/v1/chat/completions", body)
+    status, text = ask(port, "POST", "/v1/chat/completions", body)
     answer = json.loads(text)
-    assert (status, answer["object"], answer["model"]) == (200, "chat.completion", "m")
+    values = (status, answer["object"], answer["model"], answer["usage"]["completion_tokens"])
+    assert values == (200, "chat.completion", "m", 3)
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "A stub of"}
-    assert answer["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize(("kind", "settings"), [("tgi", TGI), ("server", VLLM)])
+@ENGINE_OF_TEST
 @pytest.mark.parametrize("path", PROMPTS)
 @pytest.mark.parametrize("with_usage", [False, True])
 def test_streams_send_tokens_one_by_one_and_vllm_some_of_them_together(
@@ -172,7 +174,7 @@ def streamed(port: int, path: str, body: object) -> tuple[list[str], str]:
     return events, response.headers["Content-Type"]
 
 
-def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., int]) -> None:
+def test_models_are_listed_and_unknown_requests_are_refused(started: Callable[..., int]) -> None:
     vllm, tgi = started("server", **VLLM), started("tgi", **TGI)
     for port in (vllm, tgi):
         assert [model["id"] for model in json.loads(ask(port, "GET", "/v1/models")[1])["data"]] == ["m"]
@@ -180,6 +182,11 @@ def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., i
     status, text = ask(vllm, "POST", "/v1/completions", other)
     assert (status, json.loads(text)["error"]["message"]) == (404, "The model `other` does not exist.")
     assert ask(tgi, "POST", "/v1/completions", other)[0] == 200
+    assert [ask(tgi, "GET", path)[0] for path in ("/health", "/nothing")] == [200, 404]
+    assert ask(tgi, "POST", "/v1/completions", {})[0] == 422
+    assert ask(tgi, "POST", "/v1/chat/completions", {"prompt": "Who?"})[0] == 422
+    assert ask(tgi, "POST", "/v1/completions", ["no object"])[0] == 400
+    assert "stub" in json.loads(ask(tgi, "POST", "/generate", {"inputs": "Who?"})[1])["generated_text"]
 
 
 def test_vllm_lists_its_adapters_and_answers_for_them(started: Callable[..., int]) -> None:
@@ -240,31 +247,18 @@ def test_an_api_key_protects_the_paths_below_v1_alone() -> None:
     server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/invocations", {"prompt": "Who?"}),
-        ("POST", "/invocations", {"messages": [{"role": "user", "content": "Who?"}]}),
-        ("POST", "/tokenize", {"prompt": "Who?"}),
-        *(("GET", path, None) for path in ("/metrics", "/load", "/docs", "/openapi.json", "/health")),
-    ],
-)
-def test_vllm_serves_paths_outside_of_its_api_without_the_key(
-    started: Callable[..., int], method: str, path: str, body: object
-) -> None:
+def test_vllm_serves_paths_outside_of_its_api_without_the_key(started: Callable[..., int]) -> None:
     port = started("server", {"KEY": "secret"}, **VLLM, api_key_variable="KEY")
-    assert ask(port, "POST", "/v1/completions", {"prompt": "Who?"})[0] == 401
-    assert ask(port, method, path, body)[0] == 200
-
-
-def test_unknown_requests_are_refused(started: Callable[..., int]) -> None:
-    port = started("tgi", **TGI)
-    assert ask(port, "GET", "/health")[0] == 200
-    assert ask(port, "GET", "/nothing")[0] == 404
-    assert ask(port, "POST", "/v1/completions", {})[0] == 422
-    assert ask(port, "POST", "/v1/chat/completions", {"prompt": "Who?"})[0] == 422
-    assert ask(port, "POST", "/v1/completions", ["no object"])[0] == 400
-    assert "stub" in json.loads(ask(port, "POST", "/generate", {"inputs": "Who?"})[1])["generated_text"]
+    prompt = {"prompt": "Who?"}
+    assert ask(port, "POST", "/v1/completions", prompt)[0] == 401
+    for path, body in (
+        ("/invocations", prompt),
+        ("/invocations", PROMPTS["/v1/chat/completions"]),
+        ("/tokenize", prompt),
+    ):
+        assert ask(port, "POST", path, body)[0] == 200
+    for path in ("/metrics", "/load", "/docs", "/openapi.json", "/health"):
+        assert ask(port, "GET", path)[0] == 200
 
 
 def test_stubs_import_no_other_part_of_the_project() -> None:
@@ -312,9 +306,9 @@ def test_a_burst_of_100_fills_the_slots_and_the_backlog_and_is_answered(
     device_plugin = started("device_plugin", sandboxes=str(tmp_path), node="n1")
     memory = 'memory_used{accelerator_id="1",container="engine",namespace="llm",pod="p"}'
     idle = samples(ask(device_plugin, "GET", "/metrics")[1])
-    assert idle[memory] == 250
-    assert idle[memory.replace("used", "total")] == 1000
-
+    assert (idle[memory], idle[memory.replace("used", "total")]) == (250, 1000)
+    elsewhere = started("device_plugin", sandboxes=str(tmp_path), node="n2")
+    assert samples(ask(elsewhere, "GET", "/metrics")[1]) == {}, "it reports only the chips of its node"
     with ThreadPoolExecutor(100) as crowd:
         replies = [crowd.submit(ask, front, "POST", "/generate", {"prompt": "x", "max_tokens": 60}) for _ in range(100)]
         eventually(lambda: samples(ask(metrics, "GET", "/")[1])['jetstream_prefill_backlog_size{id="p"}'] > 50)
@@ -334,47 +328,23 @@ def test_the_front_answers_503_while_its_engine_does_not_answer(started: Callabl
     assert ask(front, "POST", "/generate", {"prompt": "x"})[0] == 503
 
 
-def test_the_device_plugin_reports_only_the_chips_of_its_node(started: Callable[..., int], tmp_path: Path) -> None:
-    jetstream(started, tmp_path, slots=1)
-    elsewhere = started("device_plugin", sandboxes=str(tmp_path), node="n2")
-    assert samples(ask(elsewhere, "GET", "/metrics")[1]) == {}
-
-
 def test_the_stub_of_a_metrics_api_serves_discovery_without_metrics() -> None:
     """The API only serves discovery. Namespaces can't be deleted while an aggregated API doesn't answer."""
-    answer = discovery({"path": "/apis/external.metrics.k8s.io/v1beta1"})
-    assert answer == {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": "external.metrics.k8s.io/v1beta1",
-        "resources": [],
-    }
+    group = "external.metrics.k8s.io/v1beta1"
+    expected = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": []}
+    assert discovery({"path": f"/apis/{group}"}) == expected
     with pytest.raises(ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
-        discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})
+        discovery({"path": f"/apis/{group}/namespaces/default/memory_used"})
 
 
-# --- vLLM's answers to wrong requests, and its end --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "request_body",
-    [
-        {"model": "m"},
-        {"model": "m", "prompt": "hi", "max_tokens": 0},
-        {"model": "m", "prompt": "hi", "max_tokens": -1},
-        {"model": "m", "prompt": "hi", "max_tokens": 16},
-        {"model": "m", "prompt": "word " * 20},
-        ["a list"],
-    ],
-)
-def test_vllm_refuses_wrong_requests_with_400(started: Callable[..., int], request_body: object) -> None:
+def test_vllm_refuses_wrong_requests_with_400(started: Callable[..., int]) -> None:
     port = started("server", **VLLM, max_model_len=16)
-    assert ask(port, "POST", "/v1/completions", request_body)[0] == 400
-    assert ask(port, "POST", "/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 15})[0] == 200
-
-
-def test_vllm_refuses_another_content_type(started: Callable[..., int]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", started("server", **VLLM))
+    named: Object = {"model": "m"}
+    wrong: list[object] = [named | {"prompt": "hi", "max_tokens": tokens} for tokens in (0, -1, 16)]
+    for body in (*wrong, named, named | {"prompt": "word " * 20}, ["a list"]):
+        assert ask(port, "POST", "/v1/completions", body)[0] == 400, body
+    assert ask(port, "POST", "/v1/completions", named | {"prompt": "hi", "max_tokens": 15})[0] == 200
+    connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("POST", "/v1/completions", json.dumps({"prompt": "hi"}), {"Content-Type": "text/plain"})
     assert connection.getresponse().status == 400
 
@@ -384,9 +354,9 @@ def test_vllm_lists_its_length_and_counts_its_tokens(started: Callable[..., int]
     assert json.loads(ask(port, "GET", "/v1/models")[1])["data"][0]["max_model_len"] == 4096
     ask(port, "POST", "/v1/completions", {"prompt": "hi", "max_tokens": 7})
     metrics = ask(port, "GET", "/metrics")[1]
-    assert 'vllm:generation_tokens_total{model_name="m",engine="0"} 7' in metrics
-    assert "# TYPE vllm:generation_tokens counter" in metrics
-    assert "vllm:cache_config_info{" in metrics
+    tokens = 'vllm:generation_tokens_total{model_name="m",engine="0"} 7'
+    for text in (tokens, "# TYPE vllm:generation_tokens counter", "vllm:cache_config_info{"):
+        assert text in metrics
 
 
 def stream(port: int, tokens: int, timeout: float = 20) -> http.client.HTTPResponse:
@@ -397,18 +367,6 @@ def stream(port: int, tokens: int, timeout: float = 20) -> http.client.HTTPRespo
     response = connection.getresponse()
     assert response.readline().startswith(b"data: ")
     return response
-
-
-@contextmanager
-def running_vllm(**settings: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    port = processes.free_ports(1)[0]
-    command = stubs.command("server", {**VLLM, **settings, "port": port})
-    with subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01"}) as process:
-        try:
-            eventually(lambda: ask(port, "GET", "/health"))
-            yield process, port
-        finally:
-            process.kill()
 
 
 def test_open_answers_finish_after_sigterm_and_new_requests_get_500() -> None:
@@ -434,7 +392,7 @@ def test_answers_longer_than_the_shutdown_timeout_stop_for_good() -> None:
         assert process.poll() is None
 
 
-def test_without_the_flag_open_answers_stop_for_good() -> None:
+def test_without_the_flag_open_answers_stop_for_good_and_without_open_answers_vllm_ends_at_once() -> None:
     with running_vllm() as (process, port):
         answer = stream(port, 100_000, timeout=2)
         process.terminate()
@@ -442,6 +400,9 @@ def test_without_the_flag_open_answers_stop_for_good() -> None:
         with pytest.raises(TimeoutError):
             answer.read()
         assert process.poll() is None
+    with running_vllm() as (process, _):
+        process.terminate()
+        assert process.wait(timeout=30) == 0
 
 
 def refuses_connections(port: int) -> bool:
@@ -450,9 +411,3 @@ def refuses_connections(port: int) -> bool:
     except ConnectionRefusedError:
         return True
     return False
-
-
-def test_without_open_answers_vllm_ends_at_once() -> None:
-    with running_vllm() as (process, _):
-        process.terminate()
-        assert process.wait(timeout=30) == 0

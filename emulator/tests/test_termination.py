@@ -1,10 +1,9 @@
-"""Pods of stubs end as those of a kubelet: preStop, SIGTERM, SIGKILL, and only then the pod."""
-
-from __future__ import annotations
+"""Pods of stubs end and restart as those of a kubelet: after preStop, SIGTERM and SIGKILL, and if a probe fails."""
 
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,8 +42,9 @@ while not (folder / "may end").exists():
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
     created = Folder("c")
-    created.path.mkdir()
-    created.log.mkdir()
+    created.log.mkdir(parents=True)
+    created.pki.mkdir(parents=True)
+    (created.pki / "ca.crt").write_text("ca")
     created.write(RECORD, "127.0.0.1:1", ready=True)
     return created
 
@@ -63,21 +63,18 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def pod(pre_stop: float = 0, grace: int = 60) -> Object:
-    spec = {"name": "a", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": pre_stop}}}}
+    container = {"name": "a", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": pre_stop}}}}
     metadata = {"namespace": "llm", "name": "p", "uid": "u1", "annotations": {}}
-    ready = {"type": "Ready", "status": "True"}
-    return {
-        "metadata": metadata,
-        "spec": {"nodeName": "n1", "containers": [spec], "terminationGracePeriodSeconds": grace},
-        "status": {"phase": "Running", "podIP": "10.0.0.7", "conditions": [ready]},
-    }
+    status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+    spec = {"nodeName": "n1", "containers": [container], "terminationGracePeriodSeconds": grace}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 class Cluster:
     """The pods of a cluster with one pod, and the controllers that run it."""
 
-    def __init__(self, folder: Folder, api: httpx.AsyncClient, running: Object) -> None:
-        self.patches: list[Object] = []
+    def __init__(self, folder: Folder, api: httpx.AsyncClient, running: Object, patches: list[Object]) -> None:
+        self.patches = patches
         self.pods = Mock(objects={("llm", "p"): running}, synced=asyncio.Event())
         self.pods.synced.set()
         none = Mock(objects={})
@@ -90,8 +87,12 @@ class Cluster:
         self.pods.objects["llm", "p"] = before | {"metadata": before["metadata"] | metadata}
         self.changed.set()
 
-    def delete(self, grace: int = 60) -> None:
-        self.change(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=grace)
+    async def delete_once_it_runs(self, folder: Path) -> None:
+        """Deletes the pod, once its program listens, and returns once the program gets SIGTERM."""
+        await until(lambda: (folder / "listening").exists() and held(self.patches))
+        self.change(annotations={termination.ANNOTATION: termination.STUB})
+        self.change(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=60)
+        await until((folder / "terminating").exists)
 
 
 def rehearsed(folder: Folder, running: Object, steps: Callable[[Cluster], Any]) -> list[Object]:
@@ -104,8 +105,7 @@ def rehearsed(folder: Folder, running: Object, steps: Callable[[Cluster], Any]) 
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(respond), base_url="http://c") as api:
-            cluster = Cluster(folder, api, running)
-            cluster.patches = patches
+            cluster = Cluster(folder, api, running, patches)
             task = asyncio.create_task(cluster.controllers.run(cluster.changed))
             await steps(cluster)
             task.cancel()
@@ -130,10 +130,7 @@ def ends(patches: list[Object]) -> list[str]:
 @pytest.mark.usefixtures("program")
 def test_a_deleted_pod_exists_and_is_reached_until_its_process_has_ended(folder: Folder, tmp_path: Path) -> None:
     async def steps(cluster: Cluster) -> None:
-        await until(lambda: (tmp_path / "listening").exists() and held(cluster.patches))
-        cluster.change(annotations={termination.ANNOTATION: termination.STUB})
-        cluster.delete()
-        await until((tmp_path / "terminating").exists)
+        await cluster.delete_once_it_runs(tmp_path)
         cluster.changed.set()
         assert not ends(cluster.patches)
         assert PORT in cluster.controllers.served()["u1"]
@@ -151,10 +148,7 @@ def test_a_deleted_pod_exists_and_is_reached_until_its_process_has_ended(folder:
 @pytest.mark.usefixtures("program")
 def test_a_pod_that_is_deleted_by_force_loses_its_process_at_once(folder: Folder, tmp_path: Path) -> None:
     async def steps(cluster: Cluster) -> None:
-        await until(lambda: (tmp_path / "listening").exists() and held(cluster.patches))
-        cluster.change(annotations={termination.ANNOTATION: termination.STUB})
-        cluster.delete()
-        await until((tmp_path / "terminating").exists)
+        await cluster.delete_once_it_runs(tmp_path)
         cluster.pods.objects.clear()
         cluster.changed.set()
         await until(lambda: not processes.of(folder.path))
@@ -207,3 +201,59 @@ def test_a_pre_stop_hook_comes_before_sigterm_and_is_part_of_the_grace_period(mo
     # The emulator cuts a long hook short, and gives the process no more time for it.
     assert asyncio.run(termination.after_pre_stop(15, 120)) == 105
     assert slept == [15, 18, termination.PRE_STOP_SECONDS]
+
+
+PROBE = {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 0.1, "failureThreshold": 2}
+PORTS = [{"name": "health", "containerPort": 8081}]
+# As a Kueue whose first manager has ended: the program runs on, and nothing listens any more.
+HANGS = """
+import http.server, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(int(sys.argv[2]))
+        self.end_headers()
+print("started", flush=True)
+with http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler) as server:
+    for _ in range(int(sys.argv[3])):
+        server.handle_request()
+time.sleep(600)
+"""
+
+
+async def starts(folder: Folder, seconds: float, answers: int, status: int, **spec: Any) -> int:
+    """Runs a controller that answers some probes. Returns how often it was started: at most twice, after a time."""
+
+    async def command(container: Container) -> list[str]:
+        return [sys.executable, "-c", HANGS, str(container.sandbox.port(8081)), str(status), str(answers)]
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(201, json={"status": {"token": "t"}}))
+    metadata = {"namespace": "kueue-system", "name": "p", "uid": "u"}
+    pod = {"metadata": metadata, "spec": {"serviceAccountName": "k", "nodeName": "n"}, "status": {}}
+    container = {"name": "manager", "ports": PORTS, **spec}
+    log = folder.log / "kueue-system_p_manager.log"
+    deadline = time.monotonic() + seconds
+    async with httpx.AsyncClient(transport=transport, base_url="http://c") as client:
+        program = Program("i", command, managed=True)
+        process = ContainerProcess(folder, client, Mock(), pod, container, program, {}, Mock())
+        while (count := log.read_text().count("started") if log.exists() else 0) < 2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        await process.end(1)
+    assert processes.of(folder.path) == []
+    return count
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "spec", "count"),
+    [
+        (3, 200, {"livenessProbe": PROBE}, 2),
+        (1000, 500, {"livenessProbe": PROBE}, 2),
+        (1000, 200, {"livenessProbe": PROBE}, 1),
+        (0, 200, {}, 1),
+        (0, 200, {"livenessProbe": {"exec": {"command": ["true"]}}}, 1),
+    ],
+    ids=["hangs", "is unhealthy", "is healthy", "without a probe", "another probe"],
+)
+def test_only_a_controller_that_hangs_or_is_unhealthy_is_restarted(
+    folder: Folder, answers: int, status: int, spec: Object, count: int
+) -> None:
+    assert asyncio.run(starts(folder, 60 if count == 2 else 3, answers, status, **spec)) == count

@@ -1,12 +1,11 @@
 """Only here: the upgrade of a pool in a cluster with the real eviction API and real disruption budgets."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -26,10 +25,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 ZONE = "us-central1-a"
 CLUSTER = ClusterRecord("upgraded", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")
 POOL = PoolRecord("web", "e2-standard-4", [ZONE], nodes_per_zone=3)
-DEPLOYMENTS, BUDGETS = (
-    "/apis/apps/v1/namespaces/default/deployments",
-    "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-)
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 # An hour of Google takes three seconds.
 FAST = 1200.0
@@ -48,14 +45,11 @@ def server(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"s{abs(hash(request.node.name)) % 10_000}"
     labels = {"app": name}
     apart = [{"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}]
-    spec = {
-        "containers": [{"name": "main", "image": "server"}],
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}},
-    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    spec = {"containers": [{"name": "main", "image": "server"}], "affinity": affinity}
     template = {"metadata": {"labels": labels}, "spec": spec}
-    body: Object = {"metadata": {"name": name}, "spec": {"replicas": 2, "selector": {"matchLabels": labels}}}
-    body["spec"]["template"] = template
-    answer(api.post(DEPLOYMENTS, json=body))
+    deployment = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    answer(api.post(DEPLOYMENTS, json={"metadata": {"name": name}, "spec": deployment}))
     budget = {"maxUnavailable": request.param, "selector": {"matchLabels": labels}}
     answer(api.post(BUDGETS, json={"metadata": {"name": name}, "spec": budget}))
     eventually(lambda: ready(api, name) == 2)
@@ -79,35 +73,35 @@ def names(api: httpx.Client) -> set[str]:
     return {node["metadata"]["name"] for node in answer(api.get(NODES))["items"]}
 
 
-class Watched:
-    """Watches the numbers of ready replicas and of nodes in a `with` statement."""
+class Seen(NamedTuple):
+    replicas: set[int]
+    sizes: set[int]
 
-    def __init__(self, api: httpx.Client, name: str) -> None:
-        self.replicas: set[int] = set()
-        self.sizes: set[int] = set()
-        self._ended = threading.Event()
 
-        def watch() -> None:
-            while not self._ended.is_set():
-                self.replicas.add(ready(api, name))
-                self.sizes.add(len(names(api)))
-                time.sleep(0.02)
+@contextmanager
+def watched(api: httpx.Client, name: str) -> Iterator[Seen]:
+    """The numbers of ready replicas and of nodes meanwhile."""
+    seen, ended = Seen(set(), set()), threading.Event()
 
-        self._thread = threading.Thread(target=watch)
+    def watch() -> None:
+        while not ended.is_set():
+            seen.replicas.add(ready(api, name))
+            seen.sizes.add(len(names(api)))
+            time.sleep(0.02)
 
-    def __enter__(self) -> Watched:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
 
 
 def upgraded(api: httpx.Client, name: str, **stated: str) -> tuple[list[str], set[int], set[int]]:
     """Upgrades the pool. Returns what it said, the numbers of ready replicas, and those of nodes meanwhile."""
     said: list[str] = []
-    with Watched(api, name) as seen:
+    with watched(api, name) as seen:
         upgrade.upgrade(Folder(CLUSTER.name), POOL.name, stated, FAST, said.append)
     return said, seen.replicas, seen.sizes
 
@@ -168,21 +162,16 @@ def test_without_capacity_the_upgrade_stands_still_and_disturbs_nothing(api: htt
     assert (names(api), ready(api, server)) == (before, 2)
 
 
-def test_an_unknown_pool_is_refused_with_the_names_of_the_pools(api: httpx.Client, tmp_path: Path) -> None:  # noqa: ARG001
+def test_flex_start_nodes_stay_and_an_unknown_pool_is_refused(api: httpx.Client) -> None:
     with pytest.raises(LookupError, match=r"no pool gpu\. Its pools: web\."):
         upgrade.upgrade(Folder(CLUSTER.name), "gpu", {}, FAST, print)
-
-
-def test_flex_start_nodes_stay(api: httpx.Client) -> None:
-    pool = PoolRecord(
-        "flex", "g2-standard-4", [ZONE], gpu="nvidia-l4", gpus=1, capacity="flexStart", min_nodes=1, max_nodes=1
-    )
-    cluster.set_pool(CLUSTER.name, pool)
+    flex = PoolRecord("flex", "g2-standard-4", [ZONE], gpu="nvidia-l4", gpus=1, capacity="flexStart")
+    cluster.set_pool(CLUSTER.name, replace(flex, min_nodes=1, max_nodes=1))
     before, said = names(api), list[str]()
     upgrade.upgrade(Folder(CLUSTER.name), "flex", {}, FAST, said.append)
     assert [line for line in said if "1 nodes: short-lived, so existing nodes stay" in line] == said
     assert names(api) == before
-    cluster.remove_pool(CLUSTER.name, pool.name)
+    cluster.remove_pool(CLUSTER.name, flex.name)
 
 
 def test_an_idle_node_is_marked_until_its_pool_needs_it(api: httpx.Client) -> None:
@@ -221,8 +210,8 @@ def test_the_autoscaler_leaves_the_nodes_of_an_upgrade_alone(api: httpx.Client) 
 @pytest.mark.parametrize("server", [1], indirect=True)
 def test_a_changed_machine_type_replaces_node_by_node_as_an_upgrade_does(api: httpx.Client, server: str) -> None:
     larger = replace(POOL, machine_type="e2-standard-8")
-    before, seen = names(api), Watched(api, server)
-    with seen:
+    before = names(api)
+    with watched(api, server) as seen:
         upgrade.migrate(CLUSTER.name, larger)
         cluster.set_pool(CLUSTER.name, larger)
     assert seen.sizes == {3, 4}, "one more node at a time"

@@ -1,7 +1,5 @@
 """The plan of a pool's upgrade: which nodes are replaced together, by GKE's published rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,17 +27,11 @@ def shape(nodes: list[dict[str, Any]], **stated: Any) -> list[tuple[list[str], i
     ]
 
 
-def test_google_s_own_example_replaces_three_of_five_nodes_at_a_time() -> None:
-    """Two surge nodes, and one existing node disrupted."""
+def test_a_surge_upgrade_replaces_nodes_zone_by_zone_and_at_most_20_at_a_time() -> None:
+    # Google's own example: two surge nodes, and one existing node disrupted.
     assert shape(FIVE, max_surge=2, max_unavailable=1) == [(["n0", "n1", "n2", "n3", "n4"], 2, 1)]
-
-
-def test_zones_are_upgraded_one_after_the_other_with_at_most_their_own_nodes_at_a_time() -> None:
     nodes = [node("b1", "b"), node("a1"), node("a2"), node("b2", "b"), node("b3", "b")]
     assert shape(nodes, max_surge=1, max_unavailable=2) == [(["a1", "a2"], 1, 1), (["b1", "b2", "b3"], 1, 2)]
-
-
-def test_at_most_20_nodes_are_replaced_at_a_time() -> None:
     assert shape([node(f"n{number:02}") for number in range(30)], max_surge=15, max_unavailable=10)[0][1:] == (15, 5)
 
 
@@ -50,35 +42,31 @@ def test_a_multi_host_slice_is_recreated_at_once_whatever_the_settings_say() -> 
     assert windows(nodes, UpgradeSettings(max_surge=1)) == [Window(tuple(nodes), 0, 4, together=True)]
 
 
-def test_batches_have_a_number_of_nodes_or_a_share_rounded_down_to_one_at_least() -> None:
+def test_batches_have_a_number_or_share_of_nodes_and_soak_for_seven_days_at_most() -> None:
     def sizes(**stated: Any) -> list[int]:
         return [len(batch) for batch in batches(FIVE, UpgradeSettings(BLUE_GREEN, **stated))]
 
-    assert sizes(batch_nodes=2) == [2, 2, 1]
-    assert sizes(batch_share=0.5) == [2, 2, 1]
-    assert sizes(batch_share=0.1) == [1, 1, 1, 1, 1]
+    assert sizes(batch_nodes=2) == sizes(batch_share=0.5) == [2, 2, 1]
+    assert sizes(batch_share=0.1) == [1] * 5, "one at least"
     assert sizes(batch_nodes=9) == [5]
-
-
-def test_soaking_ends_after_seven_days_at_most() -> None:
     day = 86_400
     assert soaks(2, UpgradeSettings(BLUE_GREEN, batch_soak=60, pool_soak=3600)) == [60, 60, 3600]
     assert soaks(2, UpgradeSettings(BLUE_GREEN, batch_soak=3 * day, pool_soak=7 * day)) == [3 * day, 3 * day, day]
     assert soaks(3, UpgradeSettings(BLUE_GREEN, batch_soak=3 * day, pool_soak=day)) == [3 * day, 3 * day, day, 0]
 
 
-def test_settings_are_those_of_the_api_with_gke_s_defaults() -> None:
+def test_settings_are_keys_of_the_api_with_gke_s_defaults() -> None:
     assert settings({}) == UpgradeSettings("SURGE", 1, 0)
     assert settings(flat({"maxSurge": 0, "maxUnavailable": 1})) == UpgradeSettings("SURGE", 0, 1)
     body = {"batchPercentage": 0.25, "batchSoakDuration": "60s"}
     nested = {"strategy": BLUE_GREEN, "blueGreenSettings": {"standardRolloutPolicy": body}}
     assert settings(flat(nested)) == UpgradeSettings(BLUE_GREEN, batch_share=0.25, batch_soak=60, pool_soak=3600)
-
-
-def test_settings_of_a_rehearsal_are_keys_of_the_api() -> None:
     assert read_settings("") == {}
     assert settings(read_settings("maxSurge=2,maxUnavailable=1")) == UpgradeSettings("SURGE", 2, 1)
     assert settings(read_settings("batchNodeCount=3,nodePoolSoakDuration=0s")).strategy == BLUE_GREEN
+    body = {"strategy": BLUE_GREEN, "blueGreenSettings": {"autoscaledRolloutPolicy": {}}}
+    with pytest.raises(BadUpgradeSettings, match="autoscaled blue-green is not simulated"):
+        settings(flat(body))
 
 
 @pytest.mark.parametrize(
@@ -96,12 +84,6 @@ def test_settings_of_a_rehearsal_are_keys_of_the_api() -> None:
 def test_settings_that_gke_does_not_know_are_refused(text: str, words: str) -> None:
     with pytest.raises(BadUpgradeSettings, match=words):
         settings(read_settings(text))
-
-
-def test_an_autoscaled_blue_green_upgrade_is_not_simulated() -> None:
-    body = {"strategy": BLUE_GREEN, "blueGreenSettings": {"autoscaledRolloutPolicy": {}}}
-    with pytest.raises(BadUpgradeSettings, match="autoscaled blue-green is not simulated"):
-        settings(flat(body))
 
 
 def test_a_replacement_is_the_same_machine_with_a_name_of_its_own_and_not_ready() -> None:

@@ -1,7 +1,5 @@
 """Disks of claims: created for machines that attach them, and refused with the driver's reason for the others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any
@@ -13,24 +11,15 @@ from emulator.pods.volumes import Volumes, refusal
 
 Object = dict[str, Any]
 
-CLAIM: Object = {
-    "metadata": {
-        "name": "scratch",
-        "namespace": "llm",
-        "uid": "1",
-        "annotations": {
-            "volume.kubernetes.io/selected-node": "node",
-            "volume.kubernetes.io/storage-provisioner": "pd.csi.storage.gke.io",
-        },
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "server-0", "uid": "2"}],
-    },
-    "spec": {
-        "storageClassName": "fast",
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "100Gi"}},
-    },
-    "status": {"phase": "Pending"},
+ANNOTATIONS = {
+    "volume.kubernetes.io/selected-node": "node",
+    "volume.kubernetes.io/storage-provisioner": "pd.csi.storage.gke.io",
 }
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "server-0", "uid": "2"}
+METADATA = {"name": "scratch", "namespace": "llm", "uid": "1", "annotations": ANNOTATIONS, "ownerReferences": [OWNER]}
+STORAGE = {"requests": {"storage": "100Gi"}}
+SPEC = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": STORAGE}
+CLAIM: Object = {"metadata": METADATA, "spec": SPEC, "status": {"phase": "Pending"}}
 
 
 def storage_class(kind: str | None) -> Object:
@@ -80,14 +69,11 @@ def reconciled(kind: str, machine: str, times: int) -> list[tuple[str, Object]]:
     return created
 
 
-def test_a_disk_that_the_machine_cannot_attach_keeps_the_pod_waiting_with_the_reason() -> None:
+def test_a_disk_is_created_once_or_its_pod_waits_with_the_reason_why_the_machine_cannot_attach_it() -> None:
+    ((path, volume),) = reconciled("hyperdisk-balanced", "ct6e-standard-4t", times=2)
+    assert (path, volume["metadata"]["name"]) == ("/api/v1/persistentvolumes", "pvc-1")
     ((path, event),) = reconciled("pd-ssd", "ct6e-standard-4t", times=2)
     assert path == "/api/v1/namespaces/llm/events"
     assert (event["involvedObject"]["kind"], event["involvedObject"]["uid"]) == ("Pod", "2")
     assert (event["type"], event["reason"]) == ("Warning", "FailedAttachVolume")
     assert "'pd-ssd' is not a compatible disk type with the machine type ct6e-standard-4t" in event["message"]
-
-
-def test_a_disk_that_the_machine_attaches_is_created_once() -> None:
-    ((path, volume),) = reconciled("hyperdisk-balanced", "ct6e-standard-4t", times=2)
-    assert (path, volume["metadata"]["name"]) == ("/api/v1/persistentvolumes", "pvc-1")

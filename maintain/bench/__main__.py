@@ -5,8 +5,6 @@
 `--quick` measures everything once, on a small stack: to see that the bench works, not how fast the program is.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -59,12 +57,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours divided by theirs."""
         return None if self.theirs is None else self.ours / self.theirs
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Returns the duration of an action in seconds."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
@@ -86,15 +82,11 @@ def previews(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """A preview of the example, and of a bare program that registers as many resources with the same plugins."""
     config = emulator.configure(EXAMPLE)
     steps = json.loads(emulator.make("preview-json", config))["steps"]
-    resources = [
-        {
-            "type": step["newState"]["type"],
-            "name": step["urn"].rpartition("::")[2],
-            "inputs": step["newState"].get("inputs") if step["newState"].get("custom") else None,
-        }
-        for step in steps
-        if not step["newState"]["type"].startswith("pulumi:")
-    ]
+    resources = []
+    for state, urn in ((step["newState"], step["urn"]) for step in steps):
+        if not state["type"].startswith("pulumi:"):
+            inputs = state.get("inputs") if state.get("custom") else None
+            resources.append({"type": state["type"], "name": urn.rpartition("::")[2], "inputs": inputs})
     file = emulator.state / "resources.json"
     file.write_text(json.dumps(resources))
     emulator.make("preview", config)  # creates the stack
@@ -140,12 +132,7 @@ def no_op(emulator: Emulator, effort: Effort) -> tuple[float, float]:
 def in_cluster(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     """The in-cluster part of an update, and helm and kubectl with the same chart, objects and readiness."""
     cluster = yaml.safe_load((ROOT / AUTOPILOT).read_text())["config"]["gke-ai:cluster"]
-    existing = {
-        "name": cluster["name"],
-        "location": cluster["location"],
-        "mode": "existing",
-        "existingMode": "autopilot",
-    }
+    existing = {**{key: cluster[key] for key in ("name", "location")}, "mode": "existing", "existingMode": "autopilot"}
     emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
     config = emulator.configure(AUTOPILOT, cluster=existing)
 
@@ -155,23 +142,14 @@ def in_cluster(emulator: Emulator, effort: Effort) -> tuple[float, float]:
     def manifests() -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
         recorded = emulator.exported()["resources"]
         release = next(r["inputs"] for r in recorded if r["type"] == "kubernetes:helm.sh/v3:Release")
-        objects = [
-            r["inputs"]
-            for r in recorded
-            if r["type"].startswith("kubernetes:") and r["inputs"] is not release and "kind" in r["inputs"]
-        ]
+        inputs = [r["inputs"] for r in recorded if r["type"].startswith("kubernetes:")]
+        objects = [obj for obj in inputs if obj is not release and "kind" in obj]
         for obj in objects:
             if obj["kind"] == "Secret":
                 obj.pop("data", None)
                 obj["stringData"] = {"hf_api_token": "none"}
-        order = {
-            "Namespace": 0,
-            "PriorityClass": 0,
-            "ClusterRole": 0,
-            "ResourceFlavor": 1,
-            "ClusterQueue": 1,
-            "LocalQueue": 1,
-        }
+        first, queues = ("Namespace", "PriorityClass", "ClusterRole"), ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+        order = dict.fromkeys(first, 0) | dict.fromkeys(queues, 1)
         return release, [[o for o in objects if order.get(o["kind"], 2) == stage] for stage in range(3)]
 
     def wait_until_empty() -> None:  # both start with a cluster without nodes
@@ -198,20 +176,9 @@ def by_hand(emulator: Emulator, release: dict[str, Any], stages: list[list[dict[
     def apply(stage: list[dict[str, Any]]) -> None:
         file = emulator.state / "manifests.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": stage}))
-        command = [
-            str(ROOT / "emulator/run"),
-            "kubectl",
-            "--kubeconfig",
-            kubeconfig,
-            "apply",
-            "--server-side",
-            "-f",
-            str(file),
-        ]
-        eventually(
-            lambda: subprocess.run(command, env=emulator.environment, capture_output=True).returncode == 0,
-            "kubectl apply succeeds",
-        )
+        command = [str(ROOT / "emulator/run"), "kubectl", "--kubeconfig", kubeconfig, "apply", "--server-side", "-f"]
+        run = partial(subprocess.run, [*command, str(file)], env=emulator.environment, capture_output=True)
+        eventually(lambda: run().returncode == 0, "kubectl apply succeeds")
 
     values = emulator.state / "values.yaml"
     values.write_text(yaml.safe_dump(release["values"]))
@@ -260,7 +227,6 @@ def first_registration(emulator: Emulator, effort: Effort) -> float:
 
 
 def measure(effort: Effort) -> Iterator[Row]:
-    """Measures everything, on an emulator of its own for each kind of measurement."""
     with fresh() as emulator:
         ours, bare = previews(emulator, effort)
         yield Row("preview; a bare program with as many resources", ours, bare, "1.05×")
@@ -273,20 +239,17 @@ def measure(effort: Effort) -> Iterator[Row]:
     with fresh() as emulator:
         yield Row("up in an existing cluster; helm and kubectl", *in_cluster(emulator, effort), "1.2×")
     with fresh() as emulator:
-        config = emulator.configure("Pulumi.dev.yaml")
-        up = seconds(partial(emulator.make, "up", config))
+        up = seconds(partial(emulator.make, "up", emulator.configure("Pulumi.dev.yaml")))
         yield Row("make up of a new stack until the server is admitted", up, None, "at most 60 s")
         yield Row("up without changes; a preview", *no_op(emulator, effort), "1.15×")
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row of the table."""
     times = [duration(row.ours), "–" if row.theirs is None else duration(row.theirs)]
     return row.title, *times, "–" if row.ratio is None else f"{row.ratio:.2f}×", row.goal
 
 
 def duration(value: float) -> str:
-    """A duration in seconds, or in milliseconds if it is short."""
     return f"{value:.2f} s" if value >= 0.1 else f"{value * 1000:.1f} ms"
 
 
@@ -295,9 +258,8 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(prog="maintain.bench")
     parser.add_argument("--quick", action="store_true", help="measure everything once, on a small stack")
     effort = QUICK if parser.parse_args(arguments).quick else FULL
-    table = Table(
-        "measurement", "ours", "compared with", "ratio", "goal", title="Speed", title_justify="left", box=None
-    )
+    columns = ("measurement", "ours", "compared with", "ratio", "goal")
+    table = Table(*columns, title="Speed", title_justify="left", box=None)
     progress, rows = Console(stderr=True), []
     for row in measure(effort):
         progress.print(*cells(row)[:4])

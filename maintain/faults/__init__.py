@@ -4,8 +4,6 @@ A test that was made faster, merged or moved can lose an assertion without anybo
 fault into a copy of the checkout, and runs the tests that must fail by an assertion about it.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass
@@ -56,7 +54,6 @@ class Fault:
 
 
 def read(file: Path = FILE) -> list[Fault]:
-    """All faults, in the order of the file."""
     return [Fault(**{**entry, "tests": tuple(entry["tests"])}) for entry in yaml.safe_load(file.read_text())]
 
 
@@ -69,7 +66,6 @@ def compiles(file: str, text: str) -> None:
 
 
 def exists(test: str, root: Path) -> bool:
-    """Whether the file of a test defines its function."""
     file, _, function = test.partition("[")[0].partition("::")
     if not (root / file).is_file():
         return False

@@ -3,8 +3,6 @@
 A fault is found if each of its tests fails by an assertion with the expected message.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os
@@ -50,7 +48,6 @@ class Case:
     message: str
 
     def belongs_to(self, test: str) -> bool:
-        """Whether it is a case of a named test."""
         return self.test == test or self.test.startswith(f"{test}[")
 
 
@@ -73,7 +70,6 @@ class Copy:
 
     @contextmanager
     def having(self, fault: Fault) -> Iterator[None]:
-        """Puts a fault into the copy."""
         file = self.root / fault.file
         text = file.read_text()
         self._write(file, fault.applied(text))
@@ -164,7 +160,6 @@ def environment() -> dict[str, str]:
 
 
 def send(pid: int, how: signal.Signals) -> None:
-    """Sends a signal to a process, unless it has ended."""
     try:
         os.kill(pid, how)
     except ProcessLookupError:
@@ -172,7 +167,6 @@ def send(pid: int, how: signal.Signals) -> None:
 
 
 def cases(report: Path) -> Iterator[Case]:
-    """Yields the cases in a JUnit report of pytest."""
     for case in ElementTree.parse(report).iter("testcase"):
         failures = [*case.iter("failure"), *case.iter("error")]
         module = case.get("classname", "").replace(".", "/")
@@ -183,14 +177,12 @@ def cases(report: Path) -> Iterator[Case]:
 def message_of(failure: str) -> str:
     """The message of the last exception in pytest's account of a failure: its last lines with an E."""
     blocks = itertools.groupby(failure.splitlines(), key=lambda line: line == "E" or line.startswith("E  "))
-    messages = [
-        [line.removeprefix("E").removeprefix("   ") for line in lines] for is_message, lines in blocks if is_message
-    ]
-    return "\n".join(messages[-1]) if messages else "it failed without a message"
+    messages = [[*lines] for is_message, lines in blocks if is_message]
+    last = [line.removeprefix("E").removeprefix("   ") for line in messages[-1]] if messages else []
+    return "\n".join(last) if messages else "it failed without a message"
 
 
 def problem_of(fault: Fault, found: Sequence[Case]) -> str:
-    """Why the tests do not find a fault. Empty if they do."""
     for test in fault.tests:
         own = [case for case in found if case.belongs_to(test)]
         failed = [case for case in own if case.message]
@@ -216,11 +208,8 @@ def failing_without_fault(copy: Copy, faults: Sequence[Fault]) -> list[str]:
     """The named tests that do not pass in the copy without a fault."""
     tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
     found = copy.run(tests)
-    return [
-        test
-        for test in tests
-        if not (own := [case for case in found if case.belongs_to(test)]) or any(case.message for case in own)
-    ]
+    own = {test: [case for case in found if case.belongs_to(test)] for test in tests}
+    return [test for test, of_test in own.items() if not of_test or any(case.message for case in of_test)]
 
 
 def looked_for(copy: Copy, faults: Sequence[Fault]) -> Iterator[Result]:
@@ -236,22 +225,14 @@ def looked_for(copy: Copy, faults: Sequence[Fault]) -> Iterator[Result]:
 
 
 def table(results: Sequence[Result]) -> str:
-    """The results with a row per fault."""
     rows = [("fault", "where", "tests", "result", "s")]
-    rows += [
-        (
-            result.fault.name,
-            result.fault.file,
-            ", ".join(dict.fromkeys(test.partition("::")[0].rpartition("/")[2] for test in result.fault.tests)),
-            "NOT FOUND" if result.problem else "found",
-            f"{result.seconds:.0f}",
-        )
-        for result in results
-    ]
+    for result in results:
+        fault, found = result.fault, "NOT FOUND" if result.problem else "found"
+        files = dict.fromkeys(test.partition("::")[0].rpartition("/")[2] for test in fault.tests)
+        rows.append((fault.name, fault.file, ", ".join(files), found, f"{result.seconds:.0f}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    found = sum(not result.problem for result in results)
-    return "\n".join([*lines, f"{found} of {len(results)} faults are found."])
+    return "\n".join([*lines, f"{sum(not result.problem for result in results)} of {len(results)} faults are found."])
 
 
 def main() -> int:
@@ -261,9 +242,8 @@ def main() -> int:
     parser.add_argument("--without-cluster", action="store_true", help="only the faults that quick tests find")
     parser.add_argument("--passing", action="store_true", help="first check that the tests pass without a fault")
     options = parser.parse_args()
-    faults = [
-        fault for fault in read() if options.fault in fault.name and not (options.without_cluster and fault.end_to_end)
-    ]
+    named = [fault for fault in read() if options.fault in fault.name]
+    faults = [fault for fault in named if not (options.without_cluster and fault.end_to_end)]
     if not faults:
         sys.exit(f"No fault has {options.fault!r} in its name. maintain/faults/faults.yaml lists them.")
     for number in STOPS:  # in the background, SIGINT would be ignored here and in pytest

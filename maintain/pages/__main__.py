@@ -1,7 +1,5 @@
 """Writes every generated page: `make docs`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 
@@ -9,6 +7,7 @@ from gke_ai.forecast.render.markdown import rehearsal_page
 from gke_ai.forecast.result.forecast import read
 from gke_ai.settings.schema import schema
 from maintain.pages import (
+    FOLDER,
     command_page,
     components_page,
     costs_page,
@@ -20,9 +19,7 @@ from maintain.pages import (
     write,
 )
 from maintain.pages.pictures import RECORDINGS
-from tests.support.repository import ROOT
 
-FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
     "command.md": command_page.page,
     "components.md": components_page.page,

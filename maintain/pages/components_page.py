@@ -1,7 +1,5 @@
 """`docs/components.md`: every component with its section, arguments and outputs."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections import Counter
@@ -22,34 +20,9 @@ from gke_ai.components.pools.tpu_pool import TpuPoolComponent
 from gke_ai.components.queues.kueue import ClusterQueueArguments
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings.resolved import Placed
+from maintain.pages import FOLDER, with_parts
 from maintain.pages.settings_page import link_to
 
-HEAD = """# Components
-
-<!-- Written by `make docs` from components/. -->
-
-Programs that compose their own stack use these components. [package.md](package.md) begins with a program of ten lines.
-
-A component takes its name and keyword arguments. If a section of the configuration describes it, the keys of the
-section are arguments too, in snake_case: the [settings](settings/README.md) list them. Wrong arguments are refused
-together, each by its path, before anything is created. `opts` are
-[Pulumi's options](https://www.pulumi.com/docs/iac/concepts/resources/options/).
-
-An argument in **bold** is required. One marked *output* accepts the output of another resource, a map as its values.
-All others decide what is created, so their values must be known beforehand. One marked *Python* takes a component or
-what else other languages do not have. These pass all other arguments, in camelCase, through the
-[package](package.md) `gke-ai`.
-
-The examples below go on from this program:
-
-```python
-PRELUDE```
-
-## Shared arguments
-
-Several components have these arguments, and name them after *Shared*.
-
-"""
 # What several components are together, and what only the program of this repository passes.
 NAMES: dict[type, str] = {
     AnyCluster: "[GkeCluster](#gkecluster) or [ClusterConnection](#clusterconnection)",
@@ -59,44 +32,19 @@ NAMES: dict[type, str] = {
     Placed: "`Placed` of a stack",
 }
 # What the examples in the documentation of components begin with.
-PRELUDE = """import pulumi
-from gke_ai.components import *
-from gke_ai.settings.model import Autoscaling, Priority, RoutedServer, ScaledMetric, Spot, Vpc
-
-cluster = GkeCluster(
-    "ml",
-    location="us-central1",
-    mode="standard",
-    gateway_api=True,
-    network_policy="dataplaneV2",
-    security_group="gke-security-groups@example.com",
-)
-l4 = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", zones=["us-central1-a"], nodes_per_zone=2)
-v5e = TpuNodePool("v5e", cluster=cluster, version="v5e", topology="2x4", nodes_per_zone=1)
-first, second = (
-    TpuNodePool(name, cluster=cluster, version="v5e", topology="4x4", zones=["us-central1-a"])
-    for name in ("first", "second")
-)
-models = ModelBucket("models", location="us-central1")
-kueue = KueueStack("kueue", cluster=cluster, jobset=True, queues=[ClusterQueue("gpus", pools=[l4])])
-llm = WorkloadNamespace("llm", cluster=cluster, kueue=kueue, queues={"team": "gpus"}, buckets=[models])
-gemma, scaled = (
-    VllmServer(name, namespace=llm, pool=l4, model="google/gemma-3-4b-it", autoscaled=name == "scaled")
-    for name in ("gemma", "scaled")
-)
-"""
+PRELUDE = (FOLDER / "components.md").read_text().partition("```python\n")[2].partition("```")[0]
 SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def page() -> str:
-    """The page as Markdown."""
     outputs = Package(every_component()).outputs()
     every = sorted(every_component(), key=lambda component: component.__name__)
     shared = _shared(every)
     parts = [_component(component, outputs[component.__name__], shared) for component in every]
     types = sorted({type_ for component in every for type_ in _types(component)}, key=lambda cls: cls.__name__)
-    head = HEAD.replace("PRELUDE", PRELUDE) + _table({f"`{name}`": cells for name, cells in shared.items()}, "argument")
-    return head + "".join(parts) + "\n## Types\n" + "".join(map(_type_section, types))
+    table = _table({f"`{name}`": cells for name, cells in shared.items()}, "argument")
+    generated = "".join([table, *parts, "\n## Types\n", *map(_type_section, types)])
+    return with_parts("components.md", ("and name them after *Shared*.\n\n", "", generated))
 
 
 def _own(component: type[Component]) -> dict[str, Input]:
@@ -135,7 +83,6 @@ def _component(component: type[Component], outputs: Sequence[str], shared: Mappi
 
 
 def example_of(component: type[Component]) -> str:
-    """The example in the documentation of a component."""
     return dedent((inspect.getdoc(component) or "").partition("\n\nExample:\n")[2]).strip()
 
 
@@ -154,7 +101,6 @@ def _table(rows: Mapping[str, str], title: str) -> str:
 
 
 def _ordered(fields: Mapping[str, Input]) -> list[tuple[str, Input]]:
-    """Required ones first."""
     return sorted(fields.items(), key=lambda item: (not item[1].required, item[0]))
 
 

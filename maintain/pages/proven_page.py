@@ -1,7 +1,5 @@
 """docs/proven.md: what is shown where and when, from the files of the tests and from dated records of runs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping
@@ -11,6 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
+from maintain.pages import with_parts
 from tests.support.repository import ROOT, tracked
 
 LEVELS = {
@@ -22,41 +21,9 @@ LEVELS = {
 }
 NONE, HERE = "–", "✓"
 RUNS = ROOT / "tests" / "nightly" / "runs.yaml"
-HEAD = """<!-- Written by `make docs` from the tests, tests/nightly/runs.yaml and maintain/pages/proven.yaml. -->
-# What was proven where
-
-**{cloud}** [cloud-trials.md](cloud-trials.md) lists the trials that will prove each system there.
-
-{levels}
-
-What has a ✓ runs at every change, with the pinned releases. The other columns have the day of the last recorded run.
-What has a – is not covered.
-
-| what | {columns} | by hand | Google Cloud |
-| --- |{rule} --- | --- |
-"""
-TAIL = """
-## By hand, on real hardware and programs
-
-{hands}
-
-## At night
-
-`make test-nightly` runs these files of tests and writes down the day. Recorded are:
-
-{nights}
-
-## What no test here can show
-
-Nodes are simulated: their start times, disks and networks follow GKE's documented rules, and no packet is filtered by a
-NetworkPolicy. Quotas, prices, IAM decisions, and what Google's API does with a request that its published description
-allows, are not shown. [evidence.md](evidence.md) has the details of the longest comparisons.
-"""
 
 
 class Hand(NamedTuple):
-    """A run by hand."""
-
     subject: str
     day: date
     what: str
@@ -64,8 +31,6 @@ class Hand(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The content of proven.yaml."""
-
     subjects: Mapping[str, str]
     nights: Mapping[str, tuple[date, str]]
     """By test file, without its suffix."""
@@ -73,7 +38,6 @@ class Records(NamedTuple):
 
 
 def records() -> Records:
-    """Reads proven.yaml and the record of nightly runs."""
     content = yaml.safe_load(Path(__file__).with_name("proven.yaml").read_text())
     subjects = {subject: re.sub(r"\s", "", pattern) for subject, pattern in content["subjects"].items()}
     nights = {name: (day, kueue) for name, (day, kueue) in yaml.safe_load(RUNS.read_text()).items()}
@@ -81,7 +45,6 @@ def records() -> Records:
 
 
 def subjects_of(name: str, subjects: Mapping[str, str]) -> list[str]:
-    """The subjects of a test file."""
     name = name.removeprefix("test_")
     found = [one for one, pattern in subjects.items() if pattern and re.search(rf"(?:^|_)(?:{pattern})", name)]
     return found or [[*subjects][-1]]
@@ -97,7 +60,6 @@ def levels_of(file: Path) -> set[str]:
 
 
 def page() -> str:
-    """The page."""
     known = records()
     files: dict[str, dict[str, list[str]]] = {subject: {level: [] for level in LEVELS} for subject in known.subjects}
     for file in (file for level in LEVELS for file in tracked(f"tests/{level}/test_*.py")):
@@ -105,17 +67,19 @@ def page() -> str:
             for level in levels_of(file):
                 files[subject][level].append(file.stem)
     cloud = {hand.subject for hand in known.hands if "Google Cloud" in hand.what}
-    head = HEAD.format(
-        cloud="Some systems ran on Google Cloud." if cloud else "Nothing has run on Google Cloud yet.",
-        levels="\n".join(f"- *{level}*: {meaning}" for level, meaning in LEVELS.items()),
-        columns=" | ".join(LEVELS),
-        rule=" --- |" * len(LEVELS),
-    )
     nights = (f"- `{name}`: {day}, with Kueue {kueue}" for name, (day, kueue) in sorted(known.nights.items()))
     hands = (f"- {hand.day}, {hand.subject}: {hand.what} ([details]({hand.page}))" for hand in known.hands)
-    tail = TAIL.format(nights="\n".join(nights), hands="\n".join(hands))
+    head = [f"| what | {' | '.join(LEVELS)} | by hand | Google Cloud |", f"| --- |{' --- |' * len(LEVELS)} --- | --- |"]
     rows = (_row(subject, of_level, known, subject in cloud) for subject, of_level in files.items())
-    return head + "\n".join(rows) + "\n" + tail
+    ran = "Some systems ran on Google Cloud." if cloud else "Nothing has run on Google Cloud yet."
+    return with_parts(
+        "proven.md",
+        ("**", "** [cloud-trials.md]", ran),
+        ("each system there.\n\n", "\n\nWhat", "\n".join(f"- *{level}*: {text}" for level, text in LEVELS.items())),
+        ("is not covered.\n\n", "\n\n## By hand", "\n".join([*head, *rows])),
+        ("hardware and programs\n\n", "\n\n## At night", "\n".join(hands)),
+        ("Recorded are:\n\n", "\n\n## What no test", "\n".join(nights)),
+    )
 
 
 def _row(subject: str, files: Mapping[str, list[str]], known: Records, on_cloud: bool) -> str:

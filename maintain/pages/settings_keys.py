@@ -1,7 +1,5 @@
 """The keys of the settings as rows of a table: type, default, meaning and example of each."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`docs/settings/`: a page for each section of a stack's configuration, from the classes of `gke_ai.settings.model`."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.secrets import SECRETS
+from maintain.pages import with_parts
 from maintain.pages.settings_keys import CONFIGURATIONS, Link, as_table, rows_of, split, table
 from tests.support.repository import name_of, source
 
@@ -93,7 +92,6 @@ def _homes() -> Mapping[tuple[type[Section], ...], tuple[str, str]]:
 
 
 def section_page(key: str) -> str:
-    """The page of a section."""
     field = dict(_keys())[key]
     roots = section_types(field.annotation)
 
@@ -134,7 +132,6 @@ def _part(classes: Sequence[type[Section]], link: Link) -> str:
 
 
 def front_page() -> str:
-    """The page about the configuration as a whole."""
     rows = {row.key: row for row in rows_of([Settings], lambda _: "")}
     plain = [row for key, row in rows.items() if not section_types(dict(_keys())[key].annotation)]
     sections = [
@@ -146,13 +143,13 @@ def front_page() -> str:
     secrets = [f"| `{PREFIX}{secret.key}` | `{secret.variable}` | {secret.description} |" for secret in SECRETS]
     shown = ("gcp:project", "gcp:region", f"{PREFIX}policies", f"{PREFIX}cluster", f"{PREFIX}serving")
     blocks = _blocks(source("Pulumi.dev.yaml"))
-    return FRONT.format(
-        note=NOTE,
-        prefix=PREFIX,
-        example="".join(f"  {line}\n" for name in shown for line in blocks[name]),
-        sections="\n".join(sections),
-        keys="\n".join(keys),
-        secrets="\n".join(secrets),
+    config = "".join(f"  {line}\n" for name in shown for line in blocks[name])
+    return with_parts(
+        "settings/README.md",
+        ("```yaml\nconfig:\n", "```", config),
+        ("| key | contents |\n| --- | --- |\n", "\n\n## Keys of the stack", "\n".join(sections)),
+        ("example |\n| --- | --- | --- | --- | --- |\n", "\n\n## Keys of the provider", "\n".join(keys)),
+        ("| key | variable | meaning |\n| --- | --- | --- |\n", "\n\nPulumi encrypts", "\n".join(secrets)),
     )
 
 
@@ -232,91 +229,3 @@ def _doc(section: type[Section]) -> str:
 
 def _summary(section: type[Section]) -> str:
     return " ".join((inspect.getdoc(section) or "").split())
-
-
-FRONT = """# Settings
-
-{note}
-
-The configuration of a stack is the file `Pulumi.STACK.yaml`. It has the keys of the program, which start with
-`{prefix}`, and those of Google's Pulumi provider, which start with `gcp:`. Some keys of
-[Pulumi.dev.yaml](../../Pulumi.dev.yaml):
-
-```yaml
-config:
-{example}```
-
-- Every key of the program is on these pages. The program refuses other keys that start with `{prefix}`.
-- The column *default* has the value of an omitted key. `–` means that you can omit the key and it has no default.
-- A *quantity* is a Kubernetes quantity, such as `4`, `500m` or `30Gi`. An *IPv4 range* is written as `10.0.0.0/20`.
-- In any text, `{{project}}` is replaced by the id of the Google Cloud project.
-- `make preview` checks the whole configuration, including how keys fit together, and reports every mistake at once.
-
-## Sections
-
-| key | contents |
-| --- | --- |
-{sections}
-
-## Keys of the stack
-
-| key | type | default | meaning | example |
-| --- | --- | --- | --- | --- |
-{keys}
-
-## Keys of the provider
-
-- `gcp:project` is the id of the Google Cloud project. The program requires it. It refuses an id with a domain, such as
-  `example.com:my-project`.
-- `gcp:region` is the default region of the provider. You can omit it, because each resource of the program has a
-  location of its own. The program refuses a region that does not exist. The key `location` of
-  [`{prefix}cluster`](cluster.md) sets where the cluster is.
-
-The program does not read other keys of the provider, such as `gcp:zone`.
-
-## Secrets
-
-| key | variable | meaning |
-| --- | --- | --- |
-{secrets}
-
-Pulumi encrypts these values in the configuration and in the state:
-
-```
-pulumi config set --secret {prefix}hfToken
-openssl rand -hex 32 | pulumi config set --secret {prefix}gatewayApiKey
-```
-
-The first command asks for the token. Without the key, the program reads the environment variable. It refuses a secret
-that is not encrypted. If the token is in Secret Manager, set `{prefix}hfTokenSecret` instead of `{prefix}hfToken`.
-
-## Sections in files
-
-A section, except `{prefix}waivers`, can be in a file of its own. A list can be in several files, which are joined in
-this order. Each team then owns and reviews its file:
-
-```yaml
-config:
-  {prefix}queues: {{file: queues.yaml}}
-  {prefix}serving: {{files: [research/serving.yaml, search/serving.yaml]}}
-```
-
-- A file has what would be below the key: `- name: gemma` and so on. Errors name it: `search/serving.yaml: [3].gpus`.
-- Paths are relative to the folder of the configuration, and must not lead out of it. With `pulumi up --config-file`,
-  they are relative to the folder of `Pulumi.yaml`, or to the one in the variable `GKE_AI_CONFIG_FOLDER`.
-- Secrets stay in the configuration.
-- Pulumi passes the configuration to the program in one environment variable, which Linux limits to 131,072 bytes:
-  about 400 servers and runs. Files do not count. `gke-ai` refuses to preview or deploy a larger configuration, and
-  names its size. `pulumi up` ends with `argument list too long`.
-
-## Keys in an editor
-
-Editors with a YAML language server complete and check the keys with the JSON Schema in
-[stack.schema.json](../stack.schema.json). Each configuration of this project names it in its first line:
-
-```yaml
-# yaml-language-server: $schema=docs/stack.schema.json
-```
-
-The schema checks each key by itself.
-"""

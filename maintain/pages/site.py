@@ -4,8 +4,6 @@ Sphinx reads a copy of the pages that can be reached from the README. docs/READM
 that is no page gets one, so every link also works on the site, and offline.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -109,8 +107,7 @@ def copy(folder: Path, root: Path = ROOT) -> None:
     """Writes the copy of the pages, and of what they link to."""
     shutil.rmtree(folder, ignore_errors=True)
     texts = {page: copied(page, root) for page in pages(root)}
-    files = {file for page in texts for file in linked(page, root) if (root / file).exists()}
-    for file in files - texts.keys():
+    for file in {file for page in texts for file in linked(page, root) if (root / file).exists()} - texts.keys():
         if file.suffix in PICTURES:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / file, folder / file)

@@ -1,7 +1,5 @@
 """Statements of pages that the code can confirm or refute: commands, paths, keys and names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,19 +37,15 @@ COMPONENTS = {component.__name__ for component in every_component()}
 
 @dataclass(frozen=True)
 class Page:
-    """A Markdown page, and the code in it."""
-
     path: Path
     text: str
 
     @cached_property
     def blocks(self) -> list[tuple[str, str]]:
-        """The fenced blocks: language and content."""
         return [(block["language"], block["content"]) for block in FENCE.finditer(self.text)]
 
     @cached_property
     def spans(self) -> list[str]:
-        """The inline code."""
         return SPAN.findall(FENCE.sub("", self.text))
 
     @cached_property
@@ -124,8 +118,7 @@ def paths(page: Page) -> Iterator[str]:
     for folder, row in re.findall(r"^\| `([\w./]+)/`(.*)$", page.text, re.M):
         inside = (f"{name}/" for name in re.findall(r"`(\w+)/`", row))
         yield from (name for name in inside if not {ROOT / name, ROOT / folder / name} & tracked())
-    words = [word for line in page.commands for word in line.split()]
-    for word in words:
+    for word in [word for line in page.commands for word in line.split()]:
         name = re.sub(r"(::.*|:\d+|[,;])$", "", word.strip("\"'"))
         if not re.fullmatch(r"(?:[\w.-]+/)+[\w.-]*", name) or re.search(r"\b[A-Z]{3,}\b", name):
             continue
@@ -136,7 +129,6 @@ def paths(page: Page) -> Iterator[str]:
 
 @cache
 def tracked() -> frozenset[Path]:
-    """Every file of the repository, and every folder that has one."""
     files = repository.tracked("**/*")
     return frozenset(path for file in files for path in (file, *file.parents) if path.is_relative_to(ROOT))
 
@@ -154,7 +146,7 @@ def keys(page: Page) -> Iterator[str]:
                 first in with_sections
                 and span not in FOREIGN_PATHS
                 and not span.endswith(".py")
-                and not _resolves(span, list(_sections()))
+                and not _resolves(span, list(sections().values()))
                 and not _is_output(span)
             ):
                 yield span
@@ -180,12 +172,13 @@ def _resolves(path: str, owners: Sequence[type[Section]]) -> bool:
 
 
 @cache
-def _sections() -> dict[type[Section], None]:
-    found: dict[type[Section], None] = {}
+def sections() -> dict[str, type[Section]]:
+    """Every class that the configuration of a stack can have, by name."""
+    found: dict[str, type[Section]] = {}
 
     def visit(section: type[Section]) -> None:
-        if section not in found:
-            found[section] = None
+        if section.__name__ not in found:
+            found[section.__name__] = section
             for field in section.model_fields.values():
                 for inner in section_types(field.annotation):
                     visit(inner)
@@ -195,7 +188,7 @@ def _sections() -> dict[type[Section], None]:
 
 
 def _fields() -> list[tuple[str, Any]]:
-    return [(str(field.alias), field) for section in _sections() for field in section.model_fields.values()]
+    return [(str(field.alias), field) for section in sections().values() for field in section.model_fields.values()]
 
 
 def _accepts(field: Any, value: object) -> bool:
@@ -227,8 +220,7 @@ def _refused(content: str) -> Iterator[str]:
     except yaml.YAMLError as error:
         yield f"no YAML: {getattr(error, 'problem_mark', '')} {getattr(error, 'problem', error)}"
         return
-    document = loaded if "config" in loaded else {"config": loaded}
-    for refusal in _validator().iter_errors(document):
+    for refusal in _validator().iter_errors(loaded if "config" in loaded else {"config": loaded}):
         yield f"{'.'.join(map(str, refusal.absolute_path))}: {refusal.message[:100]}"
 
 

@@ -1,7 +1,5 @@
 """`make test-vllm`: starts a real vLLM as the program registers it, asks it, and writes recorded.yaml."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from contextlib import AbstractContextManager
@@ -11,9 +9,9 @@ from typing import Any
 
 from emulator.machine.processes import free_ports
 from maintain.real_vllm import environment, model
-from maintain.real_vllm.observing import Process, observed, running
-from maintain.real_vllm.recording import FILE, HEAD, command, dumped
-from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
+from maintain.real_vllm.asking import Process
+from maintain.real_vllm.observing import observed, running
+from maintain.real_vllm.served import FILE, HEAD, WITH_FLAG, WITHOUT_FLAG, Served, command, dumped, servers
 
 # Time of `--shutdown-timeout`, and to wait for an event that never is. Answers with time need less, here and there.
 SHUTDOWN_SECONDS, PATIENCE = 10, 30.0

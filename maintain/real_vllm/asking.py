@@ -1,8 +1,5 @@
 """Asks a server for what its clients rely on, and describes the answers. The recorder and the test ask the same."""
 
-from __future__ import annotations
-
-import http.client
 import json
 import re
 import signal
@@ -11,6 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPConnection as Connection
+from http.client import HTTPResponse as Answer
 from typing import Any
 
 from gke_ai.catalog.engines import vllm
@@ -18,6 +17,7 @@ from gke_ai.catalog.engines.engine import ENGINES
 from maintain.real_vllm.served import KEY, MAX_MODEL_LEN, MAX_REQUESTS, Served
 
 Object = dict[str, Any]
+Process = subprocess.Popen[bytes]
 ANSWER_SECONDS = 600
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENS = 8
@@ -102,14 +102,14 @@ STREAMS: Mapping[str, Question] = {
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
-def send(server: Served, question: Question) -> http.client.HTTPResponse:
+def send(server: Served, question: Question) -> Answer:
     """Sends a request, for the model of the server unless it names another one."""
     return connected(server, question)[1]
 
 
-def connected(server: Served, question: Question) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def connected(server: Served, question: Question) -> tuple[Connection, Answer]:
     """Sends a request on a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_SECONDS)
+    connection = Connection("127.0.0.1", server.port, timeout=ANSWER_SECONDS)
     headers = {"Authorization": question.key} if question.key else {}
     body = question.body
     if isinstance(body, dict):
@@ -121,7 +121,7 @@ def connected(server: Served, question: Question) -> tuple[http.client.HTTPConne
     return connection, connection.getresponse()
 
 
-def described(response: http.client.HTTPResponse) -> Object:
+def described(response: Answer) -> Object:
     """Status, content type and form of an answer."""
     text, kind = response.read().decode(), response.headers["Content-Type"]
     body = form(json.loads(text)) if kind == "application/json" else "text" if text else "empty"
@@ -162,15 +162,13 @@ def outcome(server: Served, question: Question) -> int | str:
 
 
 def probe(server: Served) -> Question:
-    """The readiness probe of the container."""
     check = server.container["readinessProbe"]["httpGet"]
     assert int(check["port"]) == server.port
     return get(check["path"], key=None)
 
 
 # ------------------------------------------------------------------------------------------------------------- streams
-def events(response: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of the events of a stream."""
+def events(response: Answer) -> Iterator[str]:
     while line := response.readline():
         if line != b"\n":
             yield line.decode().rstrip("\n").removeprefix("data: ")
@@ -194,12 +192,11 @@ def stream(server: Served, question: Question) -> Object:
 
 
 def text_of(event: Any) -> str:
-    """The text that an event adds to an answer."""
     choice = event["choices"][0] if isinstance(event, dict) and event.get("choices") else {}
     return choice.get("text") or choice.get("delta", {}).get("content") or ""
 
 
-def rest(response: http.client.HTTPResponse) -> str:
+def rest(response: Answer) -> str:
     """How a stream ends: with which reason, and whether its end is marked."""
     last = reason = ""
     try:
@@ -223,7 +220,6 @@ def reason_of(data: str) -> str | None:
 
 # ------------------------------------------------------------------------------------------------------------- metrics
 def metrics(server: Served) -> dict[str, tuple[dict[str, str], float]]:
-    """The samples of the metrics that the product reads: labels and value."""
     samples = {}
     for line in send(server, get("/metrics", key=None)).read().decode().splitlines():
         if (match := re.fullmatch(r"(\S+?)\{(.*)\} (\S+)", line)) and match[1] in METRICS:
@@ -232,9 +228,7 @@ def metrics(server: Served) -> dict[str, tuple[dict[str, str], float]]:
 
 
 def types(server: Served) -> dict[str, str]:
-    """The types of metrics by name."""
-    text = send(server, get("/metrics", key=None)).read().decode()
-    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", send(server, get("/metrics", key=None)).read().decode(), re.M))
 
 
 def under_burst(server: Served) -> Object:
@@ -250,7 +244,8 @@ def under_burst(server: Served) -> Object:
     return {
         "statuses": statuses,
         "metrics": {
-            name: {"type": families[family(name, families)], "labels": sorted(labels)}
+            # A type has the name of a counter without its suffix.
+            name: {"type": families.get(name) or families[name.removesuffix("_total")], "labels": sorted(labels)}
             for name, (labels, _) in sorted(after.items())
         },
         "most that run": int(highest[RUNNING]),
@@ -272,13 +267,8 @@ def burst(server: Served, tokens: int) -> tuple[list[int | str], dict[str, float
     return sorted({answer.result() for answer in answers}, key=str), highest
 
 
-def family(name: str, families: Mapping[str, str]) -> str:
-    """The name of a metric in its type's line."""
-    return name if name in families else name.removesuffix("_total")
-
-
 # ----------------------------------------------------------------------------------------------------------------- end
-def drained(server: Served, process: subprocess.Popen[bytes], patience: float) -> Object:
+def drained(server: Served, process: Process, patience: float) -> Object:
     """SIGTERM with open answers: some finish within the time of `--shutdown-timeout`, and one cannot."""
     connection, long, short = open_together(server)
     process.send_signal(signal.SIGTERM)
@@ -292,7 +282,7 @@ def drained(server: Served, process: subprocess.Popen[bytes], patience: float) -
     }
 
 
-def frozen(server: Served, process: subprocess.Popen[bytes], patience: float) -> Object:
+def frozen(server: Served, process: Process, patience: float) -> Object:
     """SIGTERM with an open answer, without `--shutdown-timeout`."""
     connection, answer = opened(server, MAX_MODEL_LEN - 10)
     assert running(server) == 1, "the answer must still be open: one that has ended shows nothing"
@@ -300,13 +290,7 @@ def frozen(server: Served, process: subprocess.Popen[bytes], patience: float) ->
     return {"open answer": after(patience, connection, answer, server, process)}
 
 
-def after(
-    patience: float,
-    connection: http.client.HTTPConnection,
-    answer: http.client.HTTPResponse,
-    server: Served,
-    process: subprocess.Popen[bytes],
-) -> Object:
+def after(patience: float, connection: Connection, answer: Answer, server: Served, process: Process) -> Object:
     """What becomes of an answer that the engine can't finish, and of its server, until the client leaves."""
     connection.sock.settimeout(patience)
     seen = {"rest": rest(answer), "probe": outcome(server, probe(server)), "exit code": process.poll()}
@@ -315,7 +299,7 @@ def after(
     return {**seen, "exit code once the client has left": process.wait(ANSWER_SECONDS)}
 
 
-def opened(server: Served, tokens: int) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+def opened(server: Served, tokens: int) -> tuple[Connection, Answer]:
     """A stream of which the first event has been read, and its connection."""
     connection, response = connected(server, Question(body=prompt(max_tokens=tokens, stream=True)))
     assert response.status == 200
@@ -323,9 +307,7 @@ def opened(server: Served, tokens: int) -> tuple[http.client.HTTPConnection, htt
     return connection, response
 
 
-def open_together(
-    server: Served, tokens: int = SHORT_TOKENS
-) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, list[http.client.HTTPResponse]]:
+def open_together(server: Served, tokens: int = SHORT_TOKENS) -> tuple[Connection, Answer, list[Answer]]:
     """A long stream with its connection, and short ones, all open now. A fast server gets more tokens to send."""
     connection, long = opened(server, MAX_MODEL_LEN - 10)
     short = [opened(server, tokens)[1] for _ in range(SHORT)]
@@ -338,12 +320,10 @@ def open_together(
 
 
 def running(server: Served) -> float:
-    """How many requests run."""
     return metrics(server)[RUNNING][1]
 
 
 def eventually(check: Callable[[], object], seconds: float = ANSWER_SECONDS) -> None:
-    """Waits until a check passes."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, f"not within {seconds} s"

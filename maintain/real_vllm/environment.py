@@ -1,7 +1,5 @@
 """A Python environment with vLLM for the CPU, in the cache of the tools, never in that of the project."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -28,7 +26,6 @@ VARIABLES = {
 
 
 def versions() -> dict[str, str]:
-    """The locked versions by package."""
     return dict(re.findall(r"^([\w.-]+)==(\S+)", LOCK.read_text(), re.M))
 
 

@@ -5,8 +5,6 @@ flag of which it cannot describe the values that vLLM accepts: the program then 
 `python -m maintain.real_vllm.lock RELEASE` before.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -23,10 +21,7 @@ from gke_ai.settings.engine.arguments import value_of
 from maintain.real_vllm import environment, parser
 
 ROOT = Path(__file__).parents[2]
-FLAGS, LINES = (
-    ROOT / "gke_ai" / "catalog" / "engines" / "vllm_flags.json",
-    ROOT / "tests" / "data" / "vllm_arguments.yaml",
-)
+FLAGS, LINES = ROOT / "gke_ai/catalog/engines/vllm_flags.json", ROOT / "tests/data/vllm_arguments.yaml"
 Object = dict[str, Any]
 
 TEXTS = (
@@ -79,7 +74,6 @@ HELP: Object = {
 
 
 def main() -> None:
-    """Writes both files."""
     rows = yaml.safe_load(LINES.read_text())
     answer = ask([row["line"] for row in rows])
     flags = {flag["name"].removeprefix("--"): described(flag) for flag in answer["flags"]}
@@ -91,25 +85,16 @@ def main() -> None:
     about = {"about": ABOUT, "release": release, "wheel": f"{environment.PACKAGE} {wheel}"}
     lines = (f"{json.dumps(name)}: {json.dumps(flag)}" for name, flag in sorted(flags.items()))
     FLAGS.write_text(f'{json.dumps(about)[:-1]}, "flags": {{\n' + ",\n".join(lines) + "\n}}\n")
-    verdicts = zip(rows, answer["verdicts"], strict=True)
-    head = LINES.read_text().partition("- ")[0]
-    LINES.write_text(
-        head
-        + "".join(
-            f"- {flow({**row, 'refused': re.sub(r' at 0x[0-9a-f]+', '', ' '.join(verdict.split()))[:160]})}\n"
-            for row, verdict in verdicts
-        )
-    )
+    text = LINES.read_text().partition("- ")[0]
+    for row, verdict in zip(rows, answer["verdicts"], strict=True):
+        refused = re.sub(r" at 0x[0-9a-f]+", "", " ".join(verdict.split()))[:160]
+        flow = yaml.safe_dump({**row, "refused": refused}, default_flow_style=True, sort_keys=False, width=10**6)
+        text += f"- {flow.strip()}\n"
+    LINES.write_text(text)
     print(f"Wrote {FLAGS} and {LINES}")
 
 
-def flow(value: object) -> str:
-    """YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6).strip()
-
-
 def ask(lines: list[list[str]]) -> Object:
-    """The flags of the release, and its verdicts on lines of arguments."""
     folder = environment.create()
     objects = [json.dumps({"a": value}) for value in VALUES]
     asked = json.dumps({"texts": [*TEXTS, *objects], "values": VALUES, "lines": lines})
@@ -203,8 +188,7 @@ def schema_of(key: Mapping[str, Any]) -> Object:
     literal = [{"type": "literal", "expected": key["choices"]}] if "choices" in key else []
     nested = [keys_of(key["keys"])] if "keys" in key else []
     for null, schema in product((False, True), (*nested, *PLAIN, *literal)):
-        bounded = {**schema, **key["bounds"]} if schema["type"] in ("int", "float") else schema
-        form = nullable(bounded, null)
+        form = nullable({**schema, **key["bounds"]} if schema["type"] in ("int", "float") else schema, null)
         if [*map(SchemaValidator(form).isinstance_python, VALUES)] == key["accepted"]:
             return form
     return ANY

@@ -3,8 +3,6 @@
 The package wants a build of PyTorch that is not on PyPI, so pip cannot resolve it. PyTorch's own has the same version.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -28,7 +26,6 @@ HEAD = (
 
 
 def main() -> None:
-    """Writes the lock of a release."""
     with TemporaryDirectory() as folder:
         pip("download", "--no-deps", "--dest", folder, f"{PACKAGE}=={sys.argv[1]}")
         (wheel,) = Path(folder).glob("*.whl")
@@ -57,7 +54,6 @@ def requirements(wheel: Path) -> list[Requirement]:
 
 
 def report(*wanted: str) -> list[dict[str, Any]]:
-    """What pip would install."""
     items: list[dict[str, Any]] = json.loads(
         pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *wanted)
     )["install"]
@@ -65,7 +61,6 @@ def report(*wanted: str) -> list[dict[str, Any]]:
 
 
 def line(item: dict[str, Any]) -> str:
-    """A package with its version and hash."""
     metadata, hashes = item["metadata"], item["download_info"]["archive_info"]["hashes"]
     return f"{metadata['name']}=={metadata['version']} --hash=sha256:{hashes['sha256']}\n"
 

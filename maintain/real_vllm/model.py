@@ -3,8 +3,6 @@
 Every word of a prompt is one token, and no token ends an answer: answers have the length that a request asks for.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import struct

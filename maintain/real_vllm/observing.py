@@ -1,7 +1,5 @@
 """Everything that the recorder and the test observe of a server, from its start to its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -15,6 +13,7 @@ from maintain.real_vllm.asking import (
     ANSWER_SECONDS,
     QUESTIONS,
     STREAMS,
+    Process,
     described,
     drained,
     eventually,
@@ -29,7 +28,6 @@ from maintain.real_vllm.asking import (
 from maintain.real_vllm.served import KEY, WITH_FLAG, WITHOUT_FLAG, Served
 
 Object = dict[str, Any]
-Process = subprocess.Popen[bytes]
 
 
 @contextmanager

@@ -5,8 +5,6 @@ accepts, and the verdict on each line. Both take what the parser refuses, and wh
 the values go to. The classes are asked for one field at a time, so nothing looks for a model or a GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib
@@ -31,8 +29,6 @@ def is_literal(hint: Any) -> bool:
 
 
 class Release:
-    """The command line of the release."""
-
     def __init__(self) -> None:
         self.pydantic, self.config = load("pydantic"), load("vllm.config")
         self.arg_utils = load("vllm.engine.arg_utils")
@@ -55,14 +51,9 @@ class Release:
                 namespace = self.parser.parse_args(["serve", "model", *line])
                 self.command.validate(namespace)
                 self.arg_utils.AsyncEngineArgs.from_cli_args(namespace)
-                load("vllm.entrypoints.launchers.launcher").validate_api_server_args(
-                    Namespace(
-                        **{
-                            **vars(namespace),
-                            "structured_outputs_config": Namespace(reasoning_parser=namespace.reasoning_parser),
-                        }
-                    )
-                )
+                outputs = Namespace(reasoning_parser=namespace.reasoning_parser)
+                stated = Namespace(**{**vars(namespace), "structured_outputs_config": outputs})
+                load("vllm.entrypoints.launchers.launcher").validate_api_server_args(stated)
                 if namespace.load_format not in load("vllm.model_executor.model_loader")._LOAD_FORMAT_TO_MODEL_LOADER:
                     return f"ValueError: Load format `{namespace.load_format}` is not supported"
         except SystemExit as end:

@@ -1,13 +1,17 @@
-"""Two servers as the program registers them: one with `--shutdown-timeout`, and one whose grace period is too short."""
+"""Two servers as the program registers them, and the file with what a real vLLM did in their place.
 
-from __future__ import annotations
+One has `--shutdown-timeout`, and one a grace period that is too short.
+"""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
+
+import yaml
 
 from emulator.pods.local_spec import variables
 from emulator.pods.programs import known
@@ -15,7 +19,12 @@ from emulator.pods.sandbox import Container, Sandbox
 from gke_ai.ops.smoke.routes import KeyedRoute, keyed_routes
 from tests.support.recorder import GATEWAY_KEY, Record, configuration, shared_record
 
-EXAMPLE = "examples/inference-gateway.yaml"
+FILE = Path(__file__).with_name("recorded.yaml")
+HEAD = """\
+# Written by `make test-vllm`: what a real vLLM did, started with the commands and variables that the program registers.
+# It had a tiny model with random weights, on the CPU. The field `made with` has the versions.
+"""
+EXAMPLE, KEY = "examples/inference-gateway.yaml", GATEWAY_KEY
 WITH_FLAG, WITHOUT_FLAG = "gemma", "gemma-next"
 MAX_MODEL_LEN, MAX_REQUESTS = 16_384, 8
 # Of the grace period, the program leaves the rest to `--shutdown-timeout`: preStop, and the time to end.
@@ -36,13 +45,11 @@ class Served:
 
     @property
     def container(self) -> dict[str, Any]:
-        """The container with the model."""
         container: dict[str, Any] = self.pod["spec"]["containers"][0]
         return container
 
     @property
     def command(self) -> list[str]:
-        """The command and the arguments of the container."""
         return [*self.container["command"], *self.container["args"]]
 
     @property
@@ -85,8 +92,18 @@ def servers(ports: Mapping[str, int], shutdown_seconds: int) -> dict[str, Served
 
 
 def secrets_of(record: Record) -> dict[tuple[str, str], dict[str, str]]:
-    """The values of the Secrets that the program registers."""
     return {("secrets", secret.object_name): secret.inputs["stringData"]["value"] for secret in record.all("Secret")}
 
 
-KEY = GATEWAY_KEY
+def recorded() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return content
+
+
+def dumped(content: object) -> str:
+    return yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+def command(server: Served) -> str:
+    """The command of a server, without the port and the time that a recording and a test choose for themselves."""
+    return re.sub(r"--(port|shutdown-timeout)=\d+", r"--\1=N", " ".join(server.command))

@@ -3,8 +3,6 @@
 CUDA's own are three more gigabytes. Every function of these returns an error, so PyTorch finds no device.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator
@@ -32,13 +30,8 @@ def compile_library(file: Path, source: str, version: str) -> None:
     """Compiles a library whose functions all have one version, or none."""
     script = file.with_suffix(".map")
     script.write_text(f"{version} {{ global: *; }};")
-    flags = [
-        "-shared",
-        "-fPIC",
-        "-w",
-        f"-Wl,-soname,{file.name}",
-        *([f"-Wl,--version-script={script}"] * bool(version)),
-    ]
+    flags = ["-shared", "-fPIC", "-w", f"-Wl,-soname,{file.name}"]
+    flags += [f"-Wl,--version-script={script}"] if version else []
     subprocess.run(["cc", *flags, "-x", "c", "-", "-o", str(file)], input=source, text=True, check=True)
     script.unlink()
 
@@ -53,8 +46,7 @@ def undefined(objects: list[str]) -> Iterator[tuple[str, str]]:
 
 def needed(objects: list[str]) -> set[str]:
     """Names of CUDA's libraries that these link. The driver's is always loaded later."""
-    lines = "\n".join(output("readelf", "-d", *objects))
-    names = re.findall(r"\(NEEDED\).*\[lib((?:cu|nccl|nv).*)\]", lines)
+    names = re.findall(r"\(NEEDED\).*\[lib((?:cu|nccl|nv).*)\]", "\n".join(output("readelf", "-d", *objects)))
     return {f"lib{name}" for name in names if not name.startswith("cuda.so")}
 
 
@@ -69,5 +61,4 @@ def versions_of(objects: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def output(*command: str) -> list[str]:
-    """The lines that a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -1,7 +1,5 @@
 """Only here: `make bench` runs to its end: it drives the engine, the cluster, helm and kubectl."""
 
-from __future__ import annotations
-
 import pytest
 
 from maintain.bench.__main__ import main

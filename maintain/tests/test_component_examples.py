@@ -1,7 +1,5 @@
 """The example in the documentation of each component works as it stands."""
 
-from __future__ import annotations
-
 import re
 
 import pulumi

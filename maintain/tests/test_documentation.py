@@ -1,7 +1,5 @@
 """Generated pages are up to date, and the schema accepts exactly the configurations that the program accepts."""
 
-from __future__ import annotations
-
 import re
 from itertools import zip_longest
 from pathlib import Path
@@ -10,11 +8,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from jsonschema.protocols import Validator
 
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.reading import read
 from gke_ai.settings.schema import schema
-from maintain.pages.__main__ import FOLDER, PAGES
+from maintain.pages import FOLDER
+from maintain.pages.__main__ import PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS
 from tests.support import repository
 from tests.support.mistakes import of_subject
@@ -23,71 +23,49 @@ from tests.support.repository import ROOT
 
 
 @pytest.fixture(scope="module")
-def validator() -> jsonschema.protocols.Validator:
+def validator() -> Validator:
+    jsonschema.Draft202012Validator.check_schema(schema())
     return jsonschema.Draft202012Validator(schema())
-
-
-def stack_file(values: dict[str, Any]) -> dict[str, Any]:
-    return {"config": {f"{PREFIX}{key}": value for key, value in values.items()}}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_page_is_up_to_date(name: str) -> None:
     # pytest takes minutes to show the difference of two long texts.
     lines = zip_longest((FOLDER / name).read_text().splitlines(), PAGES[name]().splitlines())
-    changed = [pair for pair in lines if pair[0] != pair[1]]
-    assert changed[:3] == [], "run `make docs` and commit the changes"
-
-
-def test_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    assert [pair for pair in lines if pair[0] != pair[1]][:3] == [], "run `make docs` and commit the changes"
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_configuration_of_this_project_meets_the_schema(path: Path, validator: jsonschema.protocols.Validator) -> None:
+def test_configuration_meets_the_schema_and_names_it_for_editors(path: Path, validator: Validator) -> None:
     validator.validate(yaml.safe_load(path.read_text()))
-
-
-@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_configuration_names_its_schema_for_editors(path: Path) -> None:
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
     assert named
     assert ((ROOT / repository.name_of(path)).parent / named[1]).resolve() == FOLDER / "stack.schema.json"
 
 
-def test_schema_refuses_mistakes_in_form_and_accepts_what_is_read(validator: jsonschema.protocols.Validator) -> None:
+def test_schema_refuses_mistakes_in_form_and_accepts_what_is_read(validator: Validator) -> None:
     in_form = {mistake.id: not read(mistake.values)[2] for mistake in of_subject("configuration")}
     assert set(in_form.values()) == {True, False}
     for mistake in of_subject("configuration"):
-        assert validator.is_valid(stack_file(mistake.values)) == in_form[mistake.id], mistake.id
+        config = {f"{PREFIX}{key}": value for key, value in mistake.values.items()}
+        assert validator.is_valid({"config": config}) == in_form[mistake.id], mistake.id
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("gke-ai:clutser", {"name": "llm"}),
-        ("gke-ai:hfToken", "plain text"),
-        ("gke-ai:policies", "sometimes"),
-        ("gke-ai:enableApis", "yes please"),
-    ],
-)
-def test_schema_refuses_wrong_keys_of_a_stack(key: str, value: Any, validator: jsonschema.protocols.Validator) -> None:
-    assert not validator.is_valid({"config": {key: value}})
+WRONG: dict[str, Any] = {"clutser": {"name": "llm"}, "hfToken": "plain", "policies": "sometimes", "enableApis": "yes"}
 
 
-def test_schema_accepts_keys_of_providers(validator: jsonschema.protocols.Validator) -> None:
+@pytest.mark.parametrize("key", WRONG)
+def test_schema_refuses_wrong_keys_of_a_stack(key: str, validator: Validator) -> None:
+    assert not validator.is_valid({"config": {f"gke-ai:{key}": WRONG[key]}})
+
+
+def test_schema_accepts_keys_of_providers(validator: Validator) -> None:
     validator.validate({"config": {"gcp:project": "my-project", "gke-ai:hfToken": {"secure": "v1:cipher"}}})
 
 
-PAGES_OF_PEOPLE = repository.tracked("**/*.md")
-
-
-@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("page", repository.tracked("**/*.md"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_have_a_target(page: Path) -> None:
-    text = page.read_text()
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith(("https://", "http://")):
-            continue
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text()):
         file, _, anchor = target.partition("#")
         there = (page.parent / file).resolve() if file else page
         assert there.exists(), target
@@ -97,25 +75,25 @@ def test_links_have_a_target(page: Path) -> None:
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub generates them."""
-    titles = re.findall(r"^#+ (.+)$", text, re.M)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
 def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
-    validator: jsonschema.protocols.Validator, monkeypatch: pytest.MonkeyPatch
+    validator: Validator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     assert len(block.splitlines()) <= 18
     content = yaml.safe_load(block)
+    deployed = yaml.safe_load(repository.source("Pulumi.dev.yaml").read_text())
+    assert part_of(content, deployed), "make up deploys it"
+    assert not part_of({"config": {"gke-ai:cluster": {"mode": "standard"}}}, deployed)
     validator.validate(content)
     record = run_program(content["config"], True, monkeypatch)
     for component in ("GkeCluster", "KueueStack", "VllmServer", "FinetuneJob"):
         assert len(record.all(component)) == 1, component
     assert record.one("Cluster").inputs["enableAutopilot"]
-    assert sorted(priority.inputs["metadata"]["name"] for priority in record.all("PriorityClass")) == [
-        "serving",
-        "training",
-    ]
+    priorities = sorted(priority.inputs["metadata"]["name"] for priority in record.all("PriorityClass"))
+    assert priorities == ["serving", "training"]
     quotas = record.one("ClusterQueue").inputs["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
     assert {quota["name"]: quota["nominalQuota"] for quota in quotas}["nvidia.com/gpu"] == "4"
     server, job = record.one("Deployment").inputs["spec"], record.one("Job").inputs["spec"]
@@ -131,13 +109,6 @@ def part_of(part: Any, whole: Any) -> bool:
     if isinstance(part, list):
         return isinstance(whole, list) and all(any(part_of(item, other) for other in whole) for item in part)
     return bool(part == whole)
-
-
-def test_the_configuration_in_the_readme_is_a_part_of_the_one_that_make_up_deploys() -> None:
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    deployed = yaml.safe_load(repository.source("Pulumi.dev.yaml").read_text())
-    assert part_of(yaml.safe_load(block), deployed)
-    assert not part_of({"config": {"gke-ai:cluster": {"mode": "standard"}}}, deployed)
 
 
 def test_the_readme_is_short() -> None:

@@ -1,7 +1,5 @@
 """The faults of `make faults` apply to today's code, and each is found only by an assertion about it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +25,11 @@ def test_without_git_there_is_no_copy(monkeypatch: pytest.MonkeyPatch, tmp_path:
         Copy(tmp_path)
 
 
-def test_a_third_of_the_faults_is_found_end_to_end() -> None:
+def test_a_third_of_the_faults_is_found_end_to_end_and_they_are_spread_over_product_and_emulator() -> None:
     assert len(FAULTS) >= 24
     assert sum(fault.end_to_end for fault in FAULTS) * 3 >= len(FAULTS)
     assert [name for name, count in Counter(fault.name for fault in FAULTS).items() if count > 1] == []
 
-
-def test_faults_are_spread_over_product_and_emulator() -> None:
     places = Counter(fault.file.removeprefix("gke_ai/").partition("/")[0] for fault in FAULTS)
     assert places["emulator"] >= 6
     assert {"catalog", "settings", "components", "review", "forecast", "ops"} <= places.keys()

@@ -1,7 +1,5 @@
 """Imports go one way: between the folders of the house, and between the rooms of every folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

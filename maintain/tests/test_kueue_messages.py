@@ -1,7 +1,5 @@
 """Every message of the pinned Kueue that can be a reason has words of ours, and the table is that of its source."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The nightly tests are all in one part, and each part is a job of the workflow."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import date

@@ -1,7 +1,5 @@
 """An archive of the tools holds what a stack needs, built here, with the licenses, and depends on its content alone."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -23,7 +21,6 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """A tool that is small."""
     subprocess.run(["actionlint", "-version"], check=True, capture_output=True)  # the shim builds it
     return Path(subprocess.run(["which", "actionlint"], check=True, capture_output=True, text=True).stdout.strip())
 

@@ -1,14 +1,12 @@
 """The pictures of the documentation are up to date."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree
 
 import pytest
 
 from gke_ai.formats.svg import PALETTE
-from maintain.pages.pictures import FOLDER, record_loss
+from maintain.pages.pictures import FOLDER, loss
 from maintain.pages.pictures.__main__ import pictures
 from maintain.pages.pictures.record import RECORDING
 
@@ -36,7 +34,7 @@ def test_recording_shows_preemption_and_resumption() -> None:
 
 
 def test_recorded_loss_continues_after_the_preemption_as_if_undisturbed() -> None:
-    recording = json.loads(record_loss.RECORDING.read_text())
+    recording = json.loads(loss.RECORDING.read_text())
     steps = [step for attempt in recording["attempts"] for step in attempt["steps"]]
     assert len(recording["attempts"]) == 2
     assert [number for _, number, _ in steps] == list(range(1, len(steps) + 1)), "no step is lost or repeated"

@@ -1,7 +1,5 @@
 """The emulator's stub of vLLM does what a real vLLM was recorded to do, field by field, but for listed differences."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -12,9 +10,9 @@ import pytest
 from emulator.machine.processes import free_ports
 from gke_ai.catalog.engines import vllm
 from maintain.real_vllm import environment
-from maintain.real_vllm.observing import Process, observed, running
-from maintain.real_vllm.recording import FILE, command, recorded
-from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
+from maintain.real_vllm.asking import Process
+from maintain.real_vllm.observing import observed, running
+from maintain.real_vllm.served import FILE, WITH_FLAG, WITHOUT_FLAG, Served, command, recorded, servers
 
 pytestmark = pytest.mark.slow
 

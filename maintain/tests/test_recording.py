@@ -1,7 +1,5 @@
 """Only here: the recorded picture of a preemption is what happens on dev when its server scales."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The pages of the settings have every key of every class, each with its type, default, meaning and example."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,32 +9,17 @@ from pydantic import Field
 
 from gke_ai.settings import model
 from gke_ai.settings.model import Section, Settings, descriptions
-from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
-from maintain.pages.__main__ import FOLDER
+from maintain.pages import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
+from maintain.pages.statements import sections
 
 # maintain/tests/test_documentation.py compares them with what is generated.
 PAGES = {file.name: file.read_text() for file in (FOLDER / "settings").iterdir()}
 ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)
 UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB"}
-
-
-def sections() -> dict[str, type[Section]]:
-    """Every class that the configuration of a stack can have, by name."""
-    found: dict[str, type[Section]] = {}
-
-    def visit(section: type[Section]) -> None:
-        if section.__name__ not in found:
-            found[section.__name__] = section
-            for field in section.model_fields.values():
-                for inner in section_types(field.annotation):
-                    visit(inner)
-
-    visit(Settings)
-    return found
 
 
 def described() -> Iterator[tuple[str, str, str]]:
@@ -47,7 +30,8 @@ def described() -> Iterator[tuple[str, str, str]]:
                 yield name, cls, part
 
 
-def test_every_class_of_a_configuration_is_on_a_page() -> None:
+def test_every_class_of_a_configuration_is_on_a_page_and_there_are_no_other_pages() -> None:
+    assert PAGES.keys() == pages().keys()
     classes = {cls for _, cls, _ in described()}
     assert classes == sections().keys() - {"Settings"}
     assert set(schema()["$defs"]) <= classes
@@ -87,12 +71,7 @@ def test_every_key_has_a_type_a_default_a_meaning_and_an_example() -> None:
     assert [key for key, row in rows.items() if not row.example and "](#" not in row.type] == []
 
 
-def test_folder_has_no_other_pages() -> None:
-    assert PAGES.keys() == pages().keys()
-
-
 def mistakes(field: Any, description: str) -> list[str]:
-    """What is wrong with the description of a key."""
     meaning, computed = split(description)
     unit = next((unit for suffix, unit in UNITS.items() if str(field.alias).endswith(suffix)), "")
     value = None if field.is_required() else field.get_default(call_default_factory=True)
@@ -132,8 +111,6 @@ def test_a_wrong_description_is_found(field: Any, description: str, mistake: str
 
 
 class Form(Section):
-    """A class of a test."""
-
     size: int | None = Field(default=None, ge=1)
     """Size, in bytes. Default: that of the disk."""
     names: list[str] = Field(default=[], examples=[["a|b"]])

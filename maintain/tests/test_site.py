@@ -1,7 +1,5 @@
 """The site has every page, its links have targets, and it loads nothing from elsewhere: maintain/pages/site.py."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path
@@ -18,33 +16,19 @@ of_the_site = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site."""
     folder, warnings = tmp_path_factory.mktemp("site"), io.StringIO()
     assert site.build(folder / "site", folder / "work", warnings=warnings) == 0, warnings.getvalue()
     return folder / "site"
 
 
 @of_the_site
-def test_every_page_of_docs_is_in_the_navigation(built: Path) -> None:
+def test_each_page_is_on_the_site_and_each_of_docs_in_the_navigation(built: Path) -> None:
     home = (built / "index.html").read_text()
-    missing = [page for page in tracked("docs/**/*.md") if f'href="{address(page)}"' not in home]
-    assert missing == []
-
-
-def address(page: Path) -> str:
-    """The address of a page of the repository on the site."""
-    return str(page.relative_to(ROOT).with_suffix(".html"))
-
-
-@of_the_site
-def test_pages_outside_docs_are_on_the_site(built: Path) -> None:
-    for page in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README"):
-        assert (built / f"{page}.html").exists()
-
-
-@of_the_site
-def test_a_linked_file_is_shown_as_a_page(built: Path) -> None:
-    assert 'href="Pulumi.dev.yaml.html"' in (built / "index.html").read_text()
+    addresses = [page.relative_to(ROOT).with_suffix(".html") for page in tracked("docs/**/*.md")]
+    assert [address for address in addresses if f'href="{address}"' not in home] == []
+    for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README"):
+        assert (built / f"{name}.html").exists()
+    assert 'href="Pulumi.dev.yaml.html"' in home, "a linked file is shown as a page"
     assert "gke-ai:cluster" in (built / "Pulumi.dev.yaml.html").read_text()
 
 

@@ -1,7 +1,5 @@
 """What pages say about commands, paths, keys and names is true of the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

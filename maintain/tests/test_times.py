@@ -1,7 +1,5 @@
 """What a test run prints about its time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

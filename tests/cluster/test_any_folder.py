@@ -1,12 +1,11 @@
 """Only here: the commands of a checkout whose folder, state and home have a space and an umlaut in their names."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 
@@ -30,15 +29,9 @@ def make(checkout: Path, target: str) -> str:
     home = checkout.parent / "home"
     home.mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if name not in OF_THE_CHECKOUT}
-    done = subprocess.run(
-        ["make", "--no-print-directory", target],
-        cwd=checkout,
-        env=kept | {"HOME": str(home), "GKE_AI_CACHE": str(CACHE)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    env = kept | {"HOME": str(home), "GKE_AI_CACHE": str(CACHE)}
+    make = ["make", "--no-print-directory", target]
+    done = subprocess.run(make, cwd=checkout, env=env, stdout=PIPE, stderr=STDOUT, text=True)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -1,7 +1,5 @@
 """Only here: the engine's plan for settings that are turned off: replacements, their order, and what stays."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -10,15 +8,9 @@ import yaml
 from tests.support.emulator import Emulator
 
 # In a region where GKE chooses the zones.
-CLUSTER = {
-    "name": "c",
-    "mode": "standard",
-    "location": "us-central1",
-    "network": "shared",
-    "subnetwork": "shared",
-    "podsRange": "pods",
-    "servicesRange": "services",
-}
+ONE = {"name": "c", "mode": "standard", "location": "us-central1"}
+RANGES = {"podsRange": "pods", "servicesRange": "services"}
+CLUSTER = {**ONE, "network": "shared", "subnetwork": "shared", **RANGES}
 OPEN = {"nodeServiceAccount": "gke-nodes", "authorizedNetworks": ["8.8.8.0/24"], "privateNodes": True}
 POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "createBeforeDelete": True}
 WARNING = "gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach"
@@ -28,7 +20,6 @@ def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator)
     def up(**cluster: Any) -> str:
         config = {"gke-ai:cluster": CLUSTER | cluster, "gke-ai:gpuPools": [POOL]}
         file = emulator.state / "stack.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump({"config": config}))
         return emulator.make("up", file)
 
@@ -38,11 +29,7 @@ def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator)
 
     # The emulator refuses to delete an account that nodes still run as.
     assert WARNING in up()
-    pools = [
-        resource
-        for resource in emulator.exported()["resources"]
-        if resource["type"] == "gcp:container/nodePool:NodePool"
-    ]
+    pools = [item for item in emulator.exported()["resources"] if item["type"] == "gcp:container/nodePool:NodePool"]
     assert {pool["outputs"]["nodeConfig"]["serviceAccount"] for pool in pools} == {"default"}
     assert {pool["outputs"]["networkConfig"]["enablePrivateNodes"] for pool in pools} == {False}
     assert WARNING in emulator.pulumi("preview", "--expect-no-changes")
@@ -54,21 +41,17 @@ def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator)
 
 # What the nodes of these pools need of their cluster.
 NEEDED = {"multiNetworking": True, "shieldedNodes": False}
+NODE = {"nodesPerZone": 1, "zones": ["us-central1-a"]}
+RESERVED = {"mode": "reservation", "reservation": "r"}
 NEEDING = [
-    {"name": "tcpx", "machineType": "a3-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-a"], "gpuDirect": True},
-    {
-        "name": "metal",
-        "machineType": "a4x-maxgpu-4g-metal",
-        "nodesPerZone": 1,
-        "zones": ["us-central1-a"],
-        "capacity": {"mode": "reservation", "reservation": "r"},
-    },
+    {"name": "tcpx", "machineType": "a3-highgpu-8g", "gpuDirect": True, **NODE},
+    {"name": "metal", "machineType": "a4x-maxgpu-4g-metal", "capacity": RESERVED, **NODE},
 ]
 
 
 def test_a_cluster_keeps_what_its_pools_need_until_they_are_gone(emulator: Emulator) -> None:
     def up(pools: list[dict[str, Any]], fails: bool = False, **cluster: Any) -> str:
-        section = {"name": "c", "mode": "standard", "location": "us-central1", "vpc": {}}
+        section = {**ONE, "vpc": {}}
         config = emulator.configure("examples/mixed-training-inference.yaml")
         config.write_text(yaml.safe_dump({"config": {"gke-ai:cluster": section | cluster, "gke-ai:gpuPools": pools}}))
         return emulator.make("up", config, fails=fails)

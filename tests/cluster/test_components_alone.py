@@ -6,8 +6,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -34,9 +35,7 @@ FinetuneJob(
     image="i:" + pulumi.Config().require("tag")
 )
 """
-QUEUES = """
-KueueStack("queues", opts=options, install=False, jobset=True, kubeconfig=open("kubeconfig").read())
-"""
+QUEUES = 'KueueStack("queues", opts=options, install=False, jobset=True, kubeconfig=open("kubeconfig").read())'
 
 
 @pytest.fixture
@@ -72,15 +71,13 @@ def run(project: Project, *command: str, **config: str) -> None:
 
 
 def names(cluster: Cluster, kinds: str) -> set[str]:
-    found: dict[str, Any] = json.loads(cluster.kubectl("get", kinds, "-n", "theirs", "-o", "json"))
-    return {f"{item['kind']} {item['metadata']['name']}" for item in found["items"]} - {"ConfigMap kube-root-ca.crt"}
+    found = json.loads(cluster.kubectl("get", kinds, "-n", "theirs", "-o", "json"))["items"]
+    return {f"{item['kind']} {item['metadata']['name']}" for item in found} - {"ConfigMap kube-root-ca.crt"}
 
 
 @pytest.mark.parametrize("program", [SERVER], indirect=True, ids=["server"])
 def test_turning_autoscaling_on_or_off_changes_no_replica(program: Project, cluster: Cluster) -> None:
-    def replicas() -> str:
-        return cluster.kubectl("get", "deployment/s", "-n", "theirs", "-o", "jsonpath={.spec.replicas}")
-
+    replicas = partial(cluster.kubectl, "get", "deployment/s", "-n", "theirs", "-o", "jsonpath={.spec.replicas}")
     for scaled in ("false", "true", "false", "true"):
         run(program, "up", scaled=scaled)
         assert replicas() == "3"
@@ -93,9 +90,7 @@ def test_turning_autoscaling_on_or_off_changes_no_replica(program: Project, clus
 
 
 @pytest.mark.parametrize("program", [RUN], indirect=True, ids=["run"])
-def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_of_somebody_else(
-    program: Project, cluster: Cluster
-) -> None:
+def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced(program: Project, cluster: Cluster) -> None:
     run(program, "up", tag="1")
     (first,) = names(cluster, "jobs")
     run(program, "up", tag="2")
@@ -106,9 +101,7 @@ def test_a_plain_destroy_ends_the_run_and_those_that_it_replaced_in_a_namespace_
 
 
 @pytest.mark.parametrize("program", [QUEUES], indirect=True, ids=["queues"])
-def test_a_plain_up_upgrades_the_crd_that_an_earlier_jobset_left(
-    program: Project, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_plain_up_upgrades_the_crd_of_an_earlier_jobset(program: Project, cluster: Cluster, tmp_path: Path) -> None:
     """Helm would not. What JobSet 0.12 accepts and 0.11 does not is an action of a failed child Job."""
     action, earlier = '"RestartJobAndIgnoreMaxRestarts"', tmp_path / "crd.json"
     (file,) = Path(cluster.emulator.run("chart", JOBSET_CHART, JOBSET_VERSION).strip(), "crds").glob("*jobsets.yaml")

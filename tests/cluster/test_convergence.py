@@ -1,12 +1,11 @@
 """Only here: an `up` that is killed or meets a late webhook, and a teardown of busy queues, lose and double nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,8 +25,6 @@ from tests.support.examples import EXAMPLE, changed, section
 
 EMPTY = "tests/data/empty.yaml"
 NIGHTLY = pytest.mark.nightly
-
-
 FOUR = changed("serving", replicas=4)
 
 
@@ -48,36 +45,28 @@ def gated(emulator: Emulator) -> int:
     return sum(1 for pod in emulator.get("pods", "-n", "llm") if pod["spec"].get("schedulingGates"))
 
 
-def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: Emulator) -> None:
-    settled(deployed)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("deployments,jobs,services", "-n", "llm"),
-        ("workloads", "-A"),
-        ("pods", "-n", "llm", "-l", "app=gemma-server"),
-        ("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret"),
-        ("clusterqueues,nodes,crds,hpa",),
-    ],
-    ids=" ".join,
-)
-def test_these_tests_read_what_kubectl_gets(deployed: Emulator, arguments: tuple[str, ...]) -> None:
+def test_these_tests_read_what_kubectl_gets(deployed: Emulator) -> None:
     def named(objects: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
         return sorted((entry["apiVersion"], entry["kind"], entry["metadata"]["name"]) for entry in objects)
 
-    by_kubectl = json.loads(deployed.kubectl("get", "-o", "json", *arguments))["items"]
-    assert named(deployed.get(*arguments)) == named(by_kubectl) != []
+    for words in (
+        "deployments,jobs,services -n llm",
+        "workloads -A",
+        "pods -n llm -l app=gemma-server",
+        "secrets -n llm --field-selector=metadata.name=hf-secret",
+        "clusterqueues,nodes,crds,hpa",
+    ):
+        by_kubectl = json.loads(deployed.kubectl("get", "-o", "json", *words.split()))["items"]
+        assert named(deployed.get(*words.split())) == named(by_kubectl) != [], words
 
 
 def test_changed_cluster_and_pool_touch_no_kubernetes_object(deployed: Emulator) -> None:
+    settled(deployed)  # with a replica gated
     cluster = changed("cluster", protect=True, labels={"team": "research"}, releaseChannel="regular")
     deployed.prepare(deployed.configure(EXAMPLE, **FOUR, **cluster, **changed("gpuPools", nodesPerZone=4)))
     plan = {operation: sorted(names) for operation, names in deployed.planned().items()}
-    assert plan == {
-        "update": ["gcp:container/cluster:Cluster::llm-cluster", "gcp:container/nodePool:NodePool::gpupool"]
-    }
+    both = ["gcp:container/cluster:Cluster::llm-cluster", "gcp:container/nodePool:NodePool::gpupool"]
+    assert plan == {"update": both}
 
 
 def test_protected_stack_refuses_before_anything_is_deleted(deployed: Emulator) -> None:
@@ -93,13 +82,11 @@ def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed
     queues["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}  # else the Job would give way
     deployed.make("up", deployed.configure(EXAMPLE, queues=queues))
 
-    def pods_of_the_job() -> int:
-        return int(deployed.get("jobs", "-n", "llm")[0]["status"].get("active", 0))
-
-    eventually(lambda: pods_of_the_job() == 2, "the fine-tune Job runs beside one replica")
+    jobs = partial(deployed.get, "jobs", "-n", "llm")
+    eventually(lambda: jobs()[0]["status"].get("active") == 2, "the fine-tune Job runs beside one replica")
     deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=2")
     eventually(lambda: gated(deployed) == 1, "the second replica is gated")
-    assert pods_of_the_job() == 2
+    assert jobs()[0]["status"]["active"] == 2
     deployed.make("down")
     assert_nothing_left(deployed)
 
@@ -113,23 +100,14 @@ def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator
 
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
+CLOUD = ("gcp:container:Cluster", "gcp:storage:Bucket", "gcp:container:NodePool")
+QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
+OBJECTS = ("kubernetes:core/v1:Namespace", QUEUE, "kubernetes:apps/v1:Deployment", "kubernetes:batch/v1:Job")
 # Where an `up` is killed: the type that is being created, and what Helm says then.
 KILLS = [
     pytest.param(RELEASE, "pending-install", id="release half installed"),
     pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
-    *(
-        pytest.param(point, None, id=point)
-        for point in (
-            "gcp:container:Cluster",
-            RELEASE,
-            "gcp:storage:Bucket",
-            "gcp:container:NodePool",
-            "kubernetes:core/v1:Namespace",
-            "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue",
-            "kubernetes:apps/v1:Deployment",
-            "kubernetes:batch/v1:Job",
-        )
-    ),
+    *(pytest.param(point, None, id=point) for point in (*CLOUD, RELEASE, *OBJECTS)),
 ]
 
 
@@ -160,16 +138,13 @@ def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[...
 
 
 @NIGHTLY
-def test_of_two_ups_at_once_the_second_is_refused_and_the_first_deploys_its_own_configuration(
-    emulator: Emulator,
-) -> None:
+def test_of_two_ups_at_once_the_second_is_refused_and_the_first_deploys_its_own(emulator: Emulator) -> None:
     first = emulator.configure(EMPTY, cluster={"labels": {"team": "first"}})
     second = emulator.state / "second.yaml"
     second.write_text(first.read_text().replace("team: first", "team: second"))
     up = begin_up(emulator, first)
-    eventually(
-        lambda: (emulator.state / "config" / "test.source").exists(), "the first up has chosen its configuration"
-    )
+    source = emulator.state / "config" / "test.source"
+    eventually(source.exists, "the first up has chosen its configuration")
     refused = emulator.make("up", second, fails=True)
     assert "second.yaml is not the configuration with which another command deploys or previews test now." in refused
     output = up.communicate()[0]

@@ -1,7 +1,5 @@
 """Only here: a server of a compute class moves to the next capacity on real nodes, and gives each node back."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE

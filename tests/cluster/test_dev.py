@@ -1,7 +1,5 @@
 """Only here: dev from the first `up` to `down`, with another team's program that uses its outputs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -17,7 +15,7 @@ from gke_ai.kube.client import client_of, request
 from tests.support.emulator import ROOT, Emulator, Found, eventually, fresh, gone, objects_of, until_none
 from tests.support.examples import section
 from tests.support.mistakes import PROJECT
-from tests.support.workloads import admitted, all_running, finish, row, token_in
+from tests.support.workloads import admitted, all_running, finish, row, running, token_in
 
 DEV = "Pulumi.dev.yaml"
 TEAM = "research"
@@ -51,12 +49,15 @@ def lasting(emulator: Emulator) -> Any:
     return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
 
 
-def test_first_up_serves_and_trains(platform: Emulator) -> None:
+def test_first_up_serves_and_trains_and_a_missing_tenant_is_reported(platform: Emulator) -> None:
     status = (platform.state / "up").read_text()
     assert "1 of 1" in row(status, "llm/gemma ")
     assert "Admitted" in row(status, "llm/job/finetune-")
     assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
     platform.make("smoke")  # fails where a server does
+    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
+    assert f"has no tenant reserach. It has: {TEAM}." in output
+    assert "Traceback" not in output
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
@@ -66,17 +67,12 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
     consumer.pulumi("up", "--yes", "--skip-preview")
     eventually(lambda: all(admitted(platform, kind, TEAM) for kind in ("Job", "Pod")), "Job and server are admitted")
     (job,) = platform.get("jobs", "-n", TEAM)
-    eventually(
-        lambda: (
-            [
-                pod["spec"]["nodeSelector"]["cloud.google.com/gke-accelerator"]
-                for pod in platform.get("pods", "-n", TEAM, "-l", f"job-name={job['metadata']['name']}")
-                if pod["status"].get("phase") == "Running"
-            ]
-            == ["nvidia-l4"]
-        ),
-        "the Job runs on the nodes that the outputs name",
-    )
+
+    def accelerators() -> list[str]:
+        pods = running(platform, job["metadata"]["name"])
+        return [pod["spec"]["nodeSelector"]["cloud.google.com/gke-accelerator"] for pod in pods]
+
+    eventually(lambda: accelerators() == ["nvidia-l4"], "the Job runs on the nodes that the outputs name")
     eventually(lambda: answered(platform, f"{TEAM}/services/chat:8000"), "the server answers")
     # Nothing is to be done again, though Kueue has written to what it admitted.
     consumer.pulumi("preview", "--expect-no-changes")
@@ -95,12 +91,6 @@ def answered(emulator: Emulator, service: str) -> list[Any]:
     return list(request(client_of(emulator.certified(), 1), "POST", path, body=prompt).body.get("choices", []))
 
 
-def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
-    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
-    assert f"has no tenant reserach. It has: {TEAM}." in output
-    assert "Traceback" not in output
-
-
 def test_manifests_that_kubectl_applies_leave_a_preview_nothing_to_do(platform: Emulator, tmp_path: Path) -> None:
     """Every object but Secrets, queues and namespaces is deleted, and comes back from the folder alone."""
     folder = tmp_path / "clusters" / "dev"
@@ -113,23 +103,23 @@ def test_manifests_that_kubectl_applies_leave_a_preview_nothing_to_do(platform: 
         platform.kubectl("diff", *forced, "-f", str(stage))
 
     deleted = [stage for stage in sorted(folder.iterdir()) if stage.name[:2] in ("20", "50", "60")]
-    before = {(item["kind"], item["metadata"]["name"]): item["metadata"]["uid"] for item in live(platform, deleted)}
+    before = uids(platform, deleted)
     platform.kubectl("delete", "--recursive", *(word for stage in deleted for word in ("-f", str(stage))))
     for stage in applied:
         platform.kubectl("apply", *forced, "-f", str(stage))
     platform.kubectl("create", "--recursive", "-f", str(folder / "60-runs"))
-    after = {(item["kind"], item["metadata"]["name"]): item["metadata"]["uid"] for item in live(platform, deleted)}
+    after = uids(platform, deleted)
     assert before.keys() == after.keys()
     assert not {*before.values()} & {*after.values()}
     platform.pulumi("refresh", "--yes", "--skip-preview")
     assert platform.planned() == {}
 
-    running = eventually(lambda: all_running(platform, "llm"), "the server and the run start again")
+    started = eventually(lambda: all_running(platform, "llm"), "the server and the run start again")
     for stage in applied:
         platform.kubectl("apply", *forced, "-f", str(stage))
     again = ("--kubeconfig", platform.kubeconfig(), "create", "--recursive", "-f", str(folder / "60-runs"))
     assert "already exists" in platform.run("kubectl", *again, fails=True)
-    assert running == all_running(platform, "llm"), "a second application disturbs nothing"
+    assert started == all_running(platform, "llm"), "a second application disturbs nothing"
 
 
 def test_the_folder_upgrades_the_crd_of_an_earlier_jobset(platform: Emulator, tmp_path: Path) -> None:
@@ -156,21 +146,19 @@ def test_the_folder_upgrades_the_crd_of_an_earlier_jobset(platform: Emulator, tm
     assert has_action(*upgrade)
 
 
-def live(emulator: Emulator, stages: list[Path]) -> list[dict[str, Any]]:
+def uids(emulator: Emulator, stages: list[Path]) -> dict[tuple[str, str], str]:
     """The objects of the cluster that folders have."""
-    found = emulator.kubectl(
-        "get", "--recursive", *(word for stage in stages for word in ("-f", str(stage))), "-o", "json"
-    )
-    items: list[dict[str, Any]] = json.loads(found)["items"]
-    return items
+    folders = [word for stage in stages for word in ("-f", str(stage))]
+    live = json.loads(emulator.kubectl("get", "--recursive", *folders, "-o", "json"))["items"]
+    return {(item["kind"], item["metadata"]["name"]): item["metadata"]["uid"] for item in live}
 
 
 def test_token_of_secret_manager_replaces_the_one_of_the_program_and_disturbs_nothing(platform: Emulator) -> None:
-    running = eventually(lambda: all_running(platform, "llm"), "the run has started")
+    before = eventually(lambda: all_running(platform, "llm"), "the run has started")
     platform.run("existing", "secret", "hf-token", "--project", PROJECT)
     platform.make("up", platform.configure(DEV, hfTokenSecret="hf-token"))
     eventually(lambda: token_in(platform, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")
-    assert running <= {pod["metadata"]["uid"] for pod in platform.get("pods", "-n", "llm")}
+    assert before <= {pod["metadata"]["uid"] for pod in platform.get("pods", "-n", "llm")}
     assert platform.planned() == {}
 
 
@@ -189,9 +177,8 @@ def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform
     (training,) = section("training", DEV)
     queues = section("queues", DEV)
     queues["localQueues"].append({"name": "late", "namespace": "late", "clusterQueue": "research"})
-    platform.make(
-        "up", platform.configure(DEV, hfTokenSecret="hf-token", training=[{**training, "epochs": 3}], queues=queues)
-    )
+    changed = {"training": [{**training, "epochs": 3}], "queues": queues}
+    platform.make("up", platform.configure(DEV, hfTokenSecret="hf-token", **changed))
     jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
     assert len(jobs) == 2
     assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]

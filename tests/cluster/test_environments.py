@@ -1,7 +1,5 @@
 """Only here: prod from the first `up` to `down`, and refusals by the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,30 +28,18 @@ def prod() -> Iterator[Emulator]:
 
 
 @pytest.mark.nightly
-def test_prod_changes_nothing_twice(prod: Emulator) -> None:
+def test_prod_serves_trains_and_gets_its_token_past_the_program(prod: Emulator) -> None:
     assert prod.planned() == {}
-
-
-@pytest.mark.nightly
-def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> None:
     for namespace in ("serving", "training"):
         assert token_in(prod, namespace) == DUMMY_TOKEN
     for file in (prod.state / "backend").rglob("*"):
         assert not file.is_file() or DUMMY_TOKEN.encode() not in file.read_bytes(), f"the token is in {file.name}"
-
-
-@pytest.mark.nightly
-def test_servers_of_every_engine_answer(prod: Emulator) -> None:
     output = prod.make("smoke")
     for server in ("gemma", "llama", "qwen"):
         assert row(output, f"serving/{server}"), output
-
-
-@pytest.mark.nightly
-def test_training_borrows_what_serving_leaves(prod: Emulator) -> None:
     status = prod.make("status")
     assert "Admitted" in row(status, "training/job/finetune-")
-    assert "8, 4 borrowed" in row(status, "training", "l4", "nvidia.com/gpu")
+    assert "8, 4 borrowed" in row(status, "training", "l4", "nvidia.com/gpu"), "training borrows what serving leaves"
     assert "2 of 2" in row(status, "training/pretrain-"), "both slices train"
 
 
@@ -70,14 +56,11 @@ def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) 
         "buckets": [{**bucket, "protect": False} for bucket in section("buckets", PROD)],
         "tpuPools": [{**pool, "protect": False} for pool in section("tpuPools", PROD)],
     }
-    demanded = prod.make("up", prod.configure(PROD, **unprotected), fails=True)
-    assert "clusters-and-buckets-are-protected" in demanded
+    assert "clusters-and-buckets-are-protected" in prod.make("up", prod.configure(PROD, **unprotected), fails=True)
     prod.make("up", prod.configure(PROD, **unprotected, policies="advisory"))
-    kept = prod.make("down")
-    assert "gs://ai-prod-models-my-project" in kept
+    assert "gs://ai-prod-models-my-project" in prod.make("down")
     assert_nothing_left(prod)
-    left = {f"projects/{PROJECT}/secrets/hf-token", "ai-prod-models-my-project"}
-    assert cloud_of(prod) == left
+    assert cloud_of(prod) == {f"projects/{PROJECT}/secrets/hf-token", "ai-prod-models-my-project"}
 
 
 def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emulator) -> None:

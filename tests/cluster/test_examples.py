@@ -1,7 +1,10 @@
-"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing."""
+"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing.
 
-from __future__ import annotations
+Every stack at the root of the checkout previews, whatever its users have edited or added.
+"""
 
+import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from gke_ai.catalog.fabric.rdma import AGENT_ROLE
 from gke_ai.catalog.versions import JOBSET_API, JOBSET_CRD
 from tests.support import repository
 from tests.support.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
-from tests.support.examples import EXAMPLE
+from tests.support.examples import EXAMPLE, set_up
 
 EXAMPLES = [path.name for path in repository.examples()]
 # Examples whose whole life another file goes through, with what is to be seen on the way.
@@ -65,9 +68,7 @@ def test_example_without_a_case_here_is_tested_in_another_file(example: str, fil
 
 
 @pytest.mark.nightly
-def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
-    emulator_with: Callable[..., Emulator],
-) -> None:
+def test_killed_up_of_a_jobset_recovers_and_leaves_the_cluster(emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
     cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
     config = emulator.configure("examples/multislice-training.yaml", cluster=cluster)
@@ -78,3 +79,17 @@ def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
     assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
     assert JOBSET_CRD in emulator.make("down")  # which Helm would leave behind
     gone(emulator, before)
+
+
+@pytest.mark.parametrize("file", repository.stacks_of_the_user(), ids=lambda file: file.name)
+def test_a_stack_previews_on_the_emulator(file: Path, emulator: Emulator) -> None:
+    # What a stack expects to exist, such as a secret, is created as the emulator says.
+    while missing := json.loads(emulator.run("ready", str(file)))["missing"]:
+        emulator.run(*shlex.split(missing["command"])[1:])
+    assert "to create" in emulator.make("preview", file)
+
+
+def test_a_stack_with_a_salt_and_an_encrypted_token_previews(emulator: Emulator, tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(set_up("Pulumi.dev.yaml"))
+    assert "to create" in emulator.make("preview", file)

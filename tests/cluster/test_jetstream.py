@@ -1,17 +1,15 @@
 """Only here: JetStream's metrics reach the real HPA controller through the real Prometheus and adapter."""
 
-from __future__ import annotations
-
 import json
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
+from gke_ai.kube.objects import condition
+from tests.cluster.users import repeated
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 from tests.support.workloads import AUTOSCALER, hpa, values
 
@@ -24,17 +22,10 @@ BACKLOG, MEMORY = "jetstream_prefill_backlog_size", "memory_used_percentage"
 
 def autoscaling(*metrics: dict[str, Any]) -> list[dict[str, Any]]:
     """The example's autoscaler with these metrics, and windows that a test can wait for."""
-    return [
-        {
-            "name": AUTOSCALER,
-            "server": "maxengine-server",
-            "adapter": "prometheus",
-            "maxReplicas": 2,
-            "metrics": list(metrics),
-            "scrapeIntervalSeconds": 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15,
-            "scaleInWindowSeconds": SCALE_IN_SECONDS,
-        }
-    ]
+    scaler = {"name": AUTOSCALER, "server": "maxengine-server", "adapter": "prometheus", "maxReplicas": 2}
+    every = 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15
+    windows = {"scrapeIntervalSeconds": every, "scaleInWindowSeconds": SCALE_IN_SECONDS}
+    return [{**scaler, **windows, "metrics": [*metrics]}]
 
 
 # Of its chips' memory the stub takes a quarter when idle and nine tenths when all slots are busy. That is within HPA's
@@ -51,12 +42,6 @@ def deployed() -> Iterator[Emulator]:
         yield emulator
 
 
-def scaling(emulator: Emulator) -> str:
-    """Why the autoscaler can scale, or can't."""
-    conditions = hpa(emulator)["status"].get("conditions") or []
-    return next((str(condition["reason"]) for condition in conditions if condition["type"] == "ScalingActive"), "")
-
-
 def measure(emulator: Emulator, app: str) -> None:
     """Let the pods of an app report the TPUs' metrics."""
     spec = {"spec": {"selector": {"matchLabels": {"k8s-app": app}}}}
@@ -65,43 +50,18 @@ def measure(emulator: Emulator, app: str) -> None:
 
 
 def replicas(emulator: Emulator) -> int:
-    """Replicas in the spec of the server's Deployment."""
     (deployment,) = emulator.get("deployments", "-n", "default", "--field-selector=metadata.name=maxengine-server")
     return int(deployment["spec"]["replicas"])
 
 
-@contextmanager
-def repeated_bursts(emulator: Emulator) -> Iterator[None]:
-    """Repeats the smoke check's burst of 100 requests. At the end the last request is answered."""
-    enough = threading.Event()
-
-    def send() -> None:
-        while not enough.is_set():
-            emulator.make("smoke")
-
-    with ThreadPoolExecutor(1) as pool:
-        sending = pool.submit(send)
-        try:
-            yield
-        finally:
-            enough.set()
-        sending.result()
-
-
-def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> None:
+def test_backlog_brings_the_second_replica_and_its_end_takes_it_back(deployed: Emulator) -> None:
     eventually(lambda: values(deployed) == {BACKLOG: "0", MEMORY: "250m"}, "both metrics are read", 180)
     assert replicas(deployed) == 1
-
-
-def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Emulator) -> None:
-    with repeated_bursts(deployed):
+    with repeated(partial(deployed.make, "smoke")):  # bursts of 100 requests
         # The larger answer of two: full slots alone do not ask for one.
         eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
         settled(deployed)
         assert replicas(deployed) == 2, "neither the second up nor the refresh set the replicas back"
-
-
-def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: Emulator) -> None:
     assert replicas(deployed) == 2
     eventually(lambda: replicas(deployed) == 1, "the second replica goes", SCALE_IN_SECONDS + 120)
     assert values(deployed)[BACKLOG] == "0"
@@ -112,10 +72,12 @@ def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deploy
     deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
     eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)
     assert replicas(deployed) == 1
-    with repeated_bursts(deployed):
+    with repeated(partial(deployed.make, "smoke")):  # bursts of 100 requests
         eventually(lambda: replicas(deployed) == 2, "full memory asks for a second replica", 180)
         measure(deployed, "nothing")
-        eventually(lambda: scaling(deployed) == "FailedGetExternalMetric", "the metric can't be read", 180)
+        reason = {"reason": "FailedGetExternalMetric"}
+        active = partial(condition, condition_type="ScalingActive")
+        eventually(lambda: reason.items() <= active(hpa(deployed)).items(), "the metric can't be read", 180)
     time.sleep(SCALE_IN_SECONDS + 5)
     assert replicas(deployed) == 2, "while it could be read, memory that is free would have taken it back by now"
 

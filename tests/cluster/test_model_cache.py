@@ -1,7 +1,5 @@
 """Only here: an `up` waits for the real program that fills the bucket, and repeats it only when it must."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.pods import hub
-from tests.support.emulator import Emulator, Found, fresh, gone, settled
+from tests.support.emulator import Emulator, Found, deployed, gone, settled
 from tests.support.recorder import configuration
 
 EXAMPLE = "examples/model-cache.yaml"
@@ -21,8 +19,7 @@ NEXT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(EXAMPLE))
+    with deployed(EXAMPLE, {}) as emulator:
         yield emulator
 
 
@@ -34,17 +31,14 @@ def serving(**cache: Any) -> list[dict[str, Any]]:
 
 
 def objects(emulator: Emulator) -> list[str]:
-    """The objects in the bucket."""
     return emulator.run("bucket", "ls", BUCKET).split()
 
 
 def folder_of(emulator: Emulator) -> Path:
-    """The model's folder in the bucket."""
     return next(path for path in emulator.state.rglob(MODEL) if path.is_dir())
 
 
 def stored(emulator: Emulator, revision: str) -> dict[str, bytes]:
-    """The files of a revision in the bucket."""
     return {name: (folder_of(emulator) / revision / name).read_bytes() for name in hub.files(MODEL)}
 
 
@@ -64,30 +58,23 @@ def test_job_fills_the_bucket_before_the_server_starts(example: Emulator) -> Non
     assert finished["lastTransitionTime"] <= deployment["metadata"]["creationTimestamp"]
 
 
-def test_replica_is_ready_without_a_token(example: Emulator) -> None:
+def test_replica_is_ready_without_a_token_and_clients_ask_for_the_model_by_its_id(example: Emulator) -> None:
     (deployment,) = example.get("deployments", "-n", "llm")
     assert deployment["status"]["readyReplicas"] == 1
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert {variable["name"]: variable.get("value") for variable in container["env"]}["HF_HUB_OFFLINE"] == "1"
     assert not any("secretKeyRef" in str(variable) for variable in container["env"])
     assert example.get("secrets", "-n", "llm") == []
-
-
-def test_clients_ask_for_the_model_by_its_id(example: Emulator) -> None:
     assert MODEL in str(example.outputs()["servers"])
     example.make("smoke")
-
-
-def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
     settled(example)
 
 
 @pytest.mark.nightly
 def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
     (job,) = example.get("jobs", "-n", "model-cache")
-    name = job["metadata"]["name"]
     before = written(example)
-    example.kubectl("-n", "model-cache", "delete", "job", name)
+    example.kubectl("-n", "model-cache", "delete", "job", job["metadata"]["name"])
     example.pulumi("refresh", "--yes")
     example.make("up", example.configure(EXAMPLE))
     (again,) = example.get("jobs", "-n", "model-cache")
@@ -109,7 +96,7 @@ def test_failed_download_stops_up_with_its_reason_and_the_next_up_repeats_it(exa
     assert len(uids) == 2
 
 
-def test_another_revision_is_another_job_and_folder(example: Emulator) -> None:
+def test_another_revision_is_another_job_and_folder_and_down_leaves_only_the_bucket(example: Emulator) -> None:
     before = {job["metadata"]["name"] for job in example.get("jobs", "-n", "model-cache")}
     example.make("up", example.configure(EXAMPLE, serving=serving(revision=NEXT)))
     (job,) = example.get("jobs", "-n", "model-cache")
@@ -120,11 +107,7 @@ def test_another_revision_is_another_job_and_folder(example: Emulator) -> None:
     (deployment,) = example.get("deployments", "-n", "llm")
     assert f"/models/{MODEL}/{NEXT}" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert example.planned() == {}
-
-
-def test_down_leaves_only_the_bucket_with_the_models(example: Emulator) -> None:
     kept = objects(example)
-    printed = example.make("down")
-    assert f"gs://{BUCKET}" in printed
+    assert f"gs://{BUCKET}" in example.make("down")
     assert objects(example) == kept
     gone(example, Found(frozenset({BUCKET}), frozenset()))

@@ -1,7 +1,5 @@
 """Only here: the installed wheels work in a repository of their own, and Pulumi's YAML host runs the components."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 
 import pytest
 
@@ -33,9 +32,8 @@ class Program:
         file = self.folder / "Pulumi.yaml"
         text = file.read_text()
         assert replaced in text
-        file.write_text(
-            text.replace("../../components/plugin", str(ROOT / "components" / "plugin")).replace(replaced, by, 1)
-        )
+        plugin = str(ROOT / "components" / "plugin")
+        file.write_text(text.replace("../../components/plugin", plugin).replace(replaced, by, 1))
         self.pulumi("stack", "init", name)
         self.pulumi("config", "set", "project", "my-project")
 
@@ -50,13 +48,10 @@ class Program:
         return Counter(step["urn"].split("::")[2].rpartition("$")[2] for step in steps)
 
 
-def test_schema_is_the_one_that_package_add_reads(emulator: Emulator) -> None:
-    output = emulator.run("pulumi", "package", "get-schema", "./components/plugin")
+def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emulator) -> None:
+    output = emulator.run("pulumi", "package", "get-schema", "./components/plugin")  # which `package add` reads
     schema = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert {"gke-ai:index:KueueStack", "gke-ai:index:FlexStartTpuPool"} <= schema["resources"].keys()
-
-
-def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emulator) -> None:
     planned = Program(emulator).planned()
     assert planned["gke-ai:index:GkeCluster"] == planned["gke-ai:index:FlexStartTpuPool"] == 1
     assert planned["gcp:container/nodePool:NodePool"] == 2, "the system pool and the slice"
@@ -65,16 +60,11 @@ def test_program_in_yaml_previews_every_object_of_its_components(emulator: Emula
 
 
 @pytest.mark.parametrize(
-    ("replaced", "by", "message"),
-    [
-        ("topology: 4x4", "topology: 5x5", "5x5 is not a topology of TPU v6e"),
-        ("topology: 4x4", "topology: ${cluster.endpoint}", "property topology"),
-    ],
+    ("topology", "message"), [("5x5", "5x5 is not a topology of TPU v6e"), ("${cluster.endpoint}", "property topology")]
 )
-def test_mistake_of_a_program_in_yaml_is_reported_without_a_traceback(
-    replaced: str, by: str, message: str, emulator: Emulator
-) -> None:
-    output = Program(emulator, "mistaken", replaced, by).pulumi("preview", fails=True)
+def test_mistake_of_a_program_in_yaml_is_reported(topology: str, message: str, emulator: Emulator) -> None:
+    mistaken = Program(emulator, "mistaken", "topology: 4x4", f"topology: {topology}")
+    output = mistaken.pulumi("preview", fails=True)
     assert message in output
     assert "Traceback" not in output
     assert 'File "' not in output
@@ -89,7 +79,6 @@ def test_program_in_yaml_deploys_and_is_deleted(emulator: Emulator) -> None:
     assert not list((emulator.state / "clusters").glob("*"))
 
 
-# -------------------------------------------------------------------------------------------- a repository of one's own
 @dataclass(frozen=True)
 class OwnRepository:
     """A folder for a repository, with a Python environment in which the wheels are installed and no checkout near."""
@@ -101,28 +90,16 @@ class OwnRepository:
     def run(self, *command: str) -> str:
         """Runs a command of the environment in the repository, and prints how long it took."""
         began = time.monotonic()
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=without_checkout(self.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        env = without_checkout(self.environment)
+        done = subprocess.run(command, cwd=self.folder, env=env, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True)
         print(f"{time.monotonic() - began:.0f} s: {' '.join(command)}")
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}"
         return done.stdout
 
     def pip(self, *words: str) -> str:
         """Installs with the pip of the tests, from no package index."""
-        return self.run(sys.executable, "-P", "-m", "pip", "--python", self.python, "install", "--no-index", *words)
-
-    @property
-    def python(self) -> str:
-        """The Python of the environment."""
-        return str(self.environment / "bin" / "python")
+        python = str(self.environment / "bin" / "python")
+        return self.run(sys.executable, "-P", "-m", "pip", "--python", python, "install", "--no-index", *words)
 
 
 def without_checkout(environment: Path) -> dict[str, str]:

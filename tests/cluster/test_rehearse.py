@@ -1,12 +1,11 @@
 """Only here: the command of `make rehearse` from its scratch emulator to its files, and that it leaves nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 
 import pytest
 
@@ -18,14 +17,11 @@ from tests.support.timelines import named
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
-HEADLINE = (
-    "Merging this evicts 1 run (1 waits at the end), starts 1 replica "
-    "and scales tgi-gemma-deployment from 1 to 2 replicas."
-)
+SCALES = "scales tgi-gemma-deployment from 1 to 2 replicas."
+HEADLINE = f"Merging this evicts 1 run (1 waits at the end), starts 1 replica and {SCALES}"
 
 
 def changed(emulator: Emulator, **server: object) -> Path:
-    """The example with a changed server."""
     servers = configuration(EXAMPLE)["gke-ai:serving"]
     servers[0] |= server
     return emulator.configure(EXAMPLE, serving=servers)
@@ -43,11 +39,9 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     output = emulator.run(*command(changed(emulator, replicas=2), *files))
     assert HEADLINE in " ".join(output.split())
     forecast = read(out)
-    assert set(facts(forecast)) == {
-        Fact(named(RUN), "evicted", named(SERVER), "default-flavor"),
-        Fact(named(RUN), "waits"),
-        Fact(named(SERVER), "starts", named(""), "default-flavor"),
-    }
+    evicted = Fact(named(RUN), "evicted", named(SERVER), "default-flavor")
+    starts = Fact(named(SERVER), "starts", named(""), "default-flavor")
+    assert set(facts(forecast)) == {evicted, starts, Fact(named(RUN), "waits")}
     (server,) = forecast.servers
     assert (server.ready_before, server.fewest, server.ready_after, server.below) == (1, 1, 2, 0)
     (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
@@ -69,9 +63,8 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
 def spot(emulator: Emulator, file: str, replicas: int) -> Path:
     """The example of a training run on Spot nodes that an autoscaler creates, two of them in use by one replica."""
     example = "examples/training-job.yaml"
-    (pool,), (server,), (run,) = (
-        configuration(example)[f"gke-ai:{key}"] for key in ("gpuPools", "serving", "training")
-    )
+    config = configuration(example)
+    (pool,), (server,), (run,) = (config[f"gke-ai:{key}"] for key in ("gpuPools", "serving", "training"))
     pool |= {"capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 3}}
     del pool["nodesPerZone"]
     server["replicas"] = replicas
@@ -102,22 +95,10 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
 )
 def test_an_interrupted_rehearsal_leaves_nothing(numbers: list[signal.Signals], emulator: Emulator) -> None:
     """The signals go to its whole group, in which make's shell ends first: from a terminal, or from a service."""
+    shell = ["/bin/sh", "-c", '"$@"; exit $?', "sh", str(ROOT / "emulator" / "run")]
+    words, env = [*shell, *command(changed(emulator, replicas=2))], emulator.environment
     process = subprocess.Popen(
-        [
-            "/bin/sh",
-            "-c",
-            '"$@"; exit $?',
-            "sh",
-            str(ROOT / "emulator" / "run"),
-            *command(changed(emulator, replicas=2)),
-        ],
-        cwd=ROOT,
-        env=emulator.environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        words, cwd=ROOT, env=env, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True, start_new_session=True
     )
     clusters = emulator.state / "rehearsal" / "clusters"
     eventually(lambda: list(clusters.glob("*/kubeconfig")), "the scratch emulator has a cluster", 120)

@@ -1,7 +1,5 @@
 """Only here: the page for reviewers from live previews: the same twice, without a secret, and of a change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Only here: the real Kueue decides on a simulated clock, and each run starts when the theory of queues says."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
@@ -10,15 +8,13 @@ from dataclasses import replace
 import pytest
 
 from gke_ai.forecast.result.simulation import QUEUE, read
-from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import written
 from tests.support.emulator import Emulator, eventually
 from tests.support.simulation.replays import replayed, replayed_as_jobs
 from tests.support.simulation.theory import configuration, poisson, run, starts
 
 
-@pytest.fixture(scope="module")
-def day() -> Replay:
+def test_each_run_starts_when_the_theory_of_queues_says() -> None:
     """One day of queues that share nothing, at the same time."""
     two = {"preemption": {"withinClusterQueue": "LowerPriority"}}
     lender = {"cohort": "shared", "preemption": {"reclaimWithinCohort": "Any"}}
@@ -32,51 +28,37 @@ def day() -> Replay:
         },
         {"low": 1, "high": 2},
     )
-    return replayed(
-        queues,
-        [
-            *poisson(seed=1, jobs=60, rate=1 / 100, mean=160.0),
-            # The newest reservation of the lower priority gives way. Its last checkpoint is at 600 s.
-            run(0, 2000, "two", priority="low"),
-            run(0.2, 1000, "two", priority="low", checkpoint=300),
-            run(700, 50, "two", priority="high"),
-            # The large run does not fit and blocks the small one behind it.
-            run(0, 100, "strict"),
-            run(1, 100, "strict", pods=2),
-            run(2, 10, "strict"),
-            # The borrower uses the lender's GPU until the lender reclaims it.
-            run(0, 500, "borrower"),
-            run(1, 500, "borrower"),
-            run(100, 50, "lender"),
-        ],
-    )
-
-
-def spans(day: Replay, queue: str) -> list[list[tuple[float, float | None]]]:
-    return [run.spans for run in day.runs if run.cluster_queue == queue]
-
-
-def test_each_run_starts_when_the_theory_says(day: Replay) -> None:
-    runs = [run for run in day.runs if run.cluster_queue == "one"]
-    assert [run.spans[0][0] for run in runs] == pytest.approx(starts([run.row for run in runs], 2))
-
-
-def test_the_newest_run_is_preempted_and_goes_on_from_its_checkpoint(day: Replay) -> None:
-    assert spans(day, "two") == [[(0, 2000)], [(0.2, 700), (750, 1150)], [(700, 750)]]
-
-
-def test_a_run_that_does_not_fit_blocks_a_strict_queue(day: Replay) -> None:
-    assert spans(day, "strict") == [[(0, 100)], [(100, 200)], [(200, 210)]]
-
-
-def test_a_borrower_gives_back_what_its_lender_reclaims(day: Replay) -> None:
-    assert spans(day, "lender") == [[(100, 150)]]
-    assert spans(day, "borrower") == [[(0, 500)], [(1, 100), (150, 650)]]
-
-
-def test_no_decision_comes_after_the_clock_has_moved_on(day: Replay) -> None:
-    assert day.late == 0
-    assert all(run.ended for run in day.runs)
+    trace = [
+        *poisson(seed=1, jobs=60, rate=1 / 100, mean=160.0),
+        # The newest reservation of the lower priority gives way. Its last checkpoint is at 600 s.
+        run(0, 2000, "two", priority="low"),
+        run(0.2, 1000, "two", priority="low", checkpoint=300),
+        run(700, 50, "two", priority="high"),
+        # The large run does not fit and blocks the small one behind it.
+        run(0, 100, "strict"),
+        run(1, 100, "strict", pods=2),
+        run(2, 10, "strict"),
+        # The borrower uses the lender's GPU until the lender reclaims it.
+        run(0, 500, "borrower"),
+        run(1, 500, "borrower"),
+        run(100, 50, "lender"),
+    ]
+    day = replayed(queues, trace)
+    first = [run for run in day.runs if run.cluster_queue == "one"]
+    assert [run.spans[0][0] for run in first] == pytest.approx(starts([run.row for run in first], 2))
+    spans = [(run.cluster_queue, run.spans) for run in day.runs if run.cluster_queue != "one"]
+    assert sorted(spans) == [
+        ("borrower", [(0, 500)]),
+        ("borrower", [(1, 100), (150, 650)]),
+        ("lender", [(100, 150)]),
+        ("strict", [(0, 100)]),
+        ("strict", [(100, 200)]),
+        ("strict", [(200, 210)]),
+        ("two", [(0, 2000)]),
+        ("two", [(0.2, 700), (750, 1150)]),
+        ("two", [(700, 750)]),
+    ]
+    assert (day.late, all(run.ended for run in day.runs)) == (0, True), "no decision comes after the clock has moved on"
 
 
 CONFIG = """

@@ -3,17 +3,13 @@
 The servers are stubs, which do on SIGTERM as a real vLLM was recorded to do (maintain/real_vllm/recorded.yaml).
 """
 
-from __future__ import annotations
-
 import json
-import os
 import re
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import httpx
@@ -21,6 +17,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
+from tests.cluster.users import client, repeated
 from tests.support.emulator import ROOT, Emulator, deployed_and_deleted, eventually
 
 EXAMPLE = "examples/inference-gateway.yaml"
@@ -90,7 +87,6 @@ def at_sigterm(emulator: Emulator, pod: str) -> int:
 
 
 def failures(emulator: Emulator) -> Counter[str]:
-    """Why the gateway answered with an error, by its log."""
     (log,) = emulator.state.glob("clusters/*/log/gateway_*_access.log")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return Counter(f"{line['status']} {line['time']} {line['details']}" for line in lines if line["status"] != 200)
@@ -102,17 +98,7 @@ def words(event: str) -> int:
     return len((choices[0]["delta"].get("content") or "").split()) if choices else 0
 
 
-def client(emulator: Emulator) -> httpx.Client:
-    """The connections of all users to the gateway, at the address in the stack's outputs."""
-    (gateway,) = emulator.outputs()["gateways"]
-    # emulator/run sets the key.
-    key = {"Authorization": f"Bearer {os.environ['GATEWAY_API_KEY']}"}
-    limits = httpx.Limits(max_connections=USERS)
-    return httpx.Client(base_url=gateway["url"], headers=key, timeout=60, trust_env=False, limits=limits)
-
-
 def works(emulator: Emulator) -> bool:
-    """Whether the gateway answers for both models."""
     with client(emulator) as gateway:
         return all(answer(gateway, model, 1).status == 200 for model in (MODEL, LLAMA))
 
@@ -135,23 +121,17 @@ def answer(gateway: httpx.Client, model: str = MODEL, count: int = TOKENS) -> An
 
 @contextmanager
 def users(emulator: Emulator) -> Iterator[Counter[Answer]]:
-    """A burst of users. Each one asks again after each answer. Their answers are known at the end."""
-    enough, answers = threading.Event(), Counter[Answer]()
-    with client(emulator) as gateway, ThreadPoolExecutor(USERS) as threads:
+    """A burst of users. Their answers are known at the end."""
 
-        def ask_on(first: int) -> list[Answer]:
-            seen = [answer(gateway, count=first)]
-            while not enough.is_set():
-                seen.append(answer(gateway))
-            return seen
+    def user(first: int) -> Callable[[], Answer]:
+        counts = chain([first], repeat(TOKENS))
+        return lambda: answer(gateway, count=next(counts))
 
-        asking = [threads.submit(ask_on, TOKENS * (user + 1) // USERS) for user in range(USERS)]
-        try:
-            yield answers
-        finally:
-            enough.set()
-        for user in asking:
-            answers.update(user.result())
+    known = Counter[Answer]()
+    burst = [user(TOKENS * (number + 1) // USERS) for number in range(USERS)]
+    with client(emulator) as gateway, repeated(*burst) as answers:
+        yield known
+    known.update(answers)
 
 
 def test_client_that_sets_the_header_of_a_model_gets_the_list_of_its_route(deployed: Emulator) -> None:

@@ -1,7 +1,5 @@
 """Only here: after previews and an `up`, no file of the emulator, state or log has the token in plain text."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

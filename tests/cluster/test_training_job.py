@@ -1,7 +1,5 @@
 """Only here: one run under the real Kueue and JobSet: preempted, resumed, restarted, moved, finished, not repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.objects import condition, holds
-from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, Found, deployed, eventually, gone, settled
 from tests.support.examples import section
 from tests.support.workloads import finish
 
@@ -19,62 +17,45 @@ EXAMPLE = "examples/training-job.yaml"
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(EXAMPLE))
+    with deployed(EXAMPLE, {}) as emulator:
         yield emulator
 
 
-def jobsets(emulator: Emulator) -> list[dict[str, Any]]:
-    """All JobSets."""
-    return emulator.get("jobsets", "-n", "llm")
-
-
 def jobset(emulator: Emulator) -> dict[str, Any]:
-    """The run's JobSet."""
-    (found,) = jobsets(emulator)
+    (found,) = emulator.get("jobsets", "-n", "llm")
     return found
 
 
 def name(emulator: Emulator) -> str:
-    """The run's name."""
     (job,) = emulator.outputs()["jobs"]
-    found: str = job["name"]
-    return found
+    return str(job["name"])
 
 
 def pods(emulator: Emulator) -> list[dict[str, Any]]:
-    """The run's pods that are running."""
+    """The run's pods that are running and not being deleted."""
     found = emulator.get("pods", "-n", "llm", "-l", f"jobset.sigs.k8s.io/jobset-name={name(emulator)}")
-    return [pod for pod in found if pod["status"].get("phase") == "Running" and not ending(pod)]
-
-
-def ending(pod: dict[str, Any]) -> bool:
-    """Whether a pod is being deleted."""
-    return "deletionTimestamp" in pod["metadata"]
+    running = [pod for pod in found if pod["status"].get("phase") == "Running"]
+    return [pod for pod in running if "deletionTimestamp" not in pod["metadata"]]
 
 
 def workload(emulator: Emulator) -> dict[str, Any]:
-    """The run's Kueue workload."""
     found = emulator.get("workloads", "-n", "llm")
     (own,) = (item for item in found if item["metadata"]["ownerReferences"][0]["kind"] == "JobSet")
     return own
 
 
 def scale(emulator: Emulator, replicas: int) -> None:
-    """Scale the server as its user would."""
     emulator.kubectl("-n", "llm", "scale", "deployment/gemma", f"--replicas={replicas}")
 
 
 def words(text: str) -> str:
-    """Text in one line with single spaces."""
     return " ".join(text.split())
 
 
 def test_both_pods_run_and_know_each_other(example: Emulator) -> None:
     eventually(lambda: len(pods(example)) == 2, "both pods run beside a replica of the server")
     run = name(example)
-    hosts = {pod["spec"]["hostname"] for pod in pods(example)}
-    assert hosts == {f"{run}-worker-0-0", f"{run}-worker-0-1"}
+    assert {pod["spec"]["hostname"] for pod in pods(example)} == {f"{run}-worker-0-0", f"{run}-worker-0-1"}
     for pod in pods(example):
         assert pod["spec"]["subdomain"] == run
         container = next(container for container in pod["spec"]["containers"] if container["name"] == "training")
@@ -153,18 +134,18 @@ def test_finished_run_stays_until_it_is_removed_and_never_runs_again(example: Em
     settled(example)
     remove = ("gke-ai", "remove-run", "pretrain", "--stack", example.stack)
     assert "Remove it from gke-ai:training too" in example.run(*remove)
-    eventually(lambda: not jobsets(example), "the JobSet is gone")
+    eventually(lambda: not example.get("jobsets", "-n", "llm"), "the JobSet is gone")
     config = example.configure(EXAMPLE, **elsewhere())
     example.make("up", config)
-    assert jobsets(example) == []
+    assert example.get("jobsets", "-n", "llm") == []
 
     example.pulumi("refresh", "--yes", "--skip-preview")
     refused = words(example.make("up", config, fails=True))
     assert "was created before, and its JobSet was deleted. A run happens only once." in refused
-    assert jobsets(example) == []
+    assert example.get("jobsets", "-n", "llm") == []
 
     example.make("up", example.configure(EXAMPLE, **(elsewhere() | {"training": []})))
-    assert jobsets(example) == []
+    assert example.get("jobsets", "-n", "llm") == []
     settled(example)
 
 

@@ -4,8 +4,6 @@ The recorded state of each system (tests/data/recorded) is previewed with the co
 program. See docs/upgrading.md.
 """
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

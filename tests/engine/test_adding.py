@@ -1,17 +1,12 @@
 """The guides to a new engine and a new output are complete: their own blocks, applied to a copy, are enough."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.support.repository import ROOT, copy_to
 
@@ -52,27 +47,10 @@ print("RESULT" + json.dumps({
     "request": engine.body("m", "Hello", 7),
 }))
 """
-SERVER = {
-    "name": "sglang",
-    "engine": "sglang",
-    "model": "meta-llama/Llama-3.1-8B-Instruct",
-    "accelerator": "nvidia-l4",
-    "gpus": 2,
-    "maxModelLen": 8192,
-    "maxRunningRequests": 64,
-}
+MODEL = {"model": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 8192, "maxRunningRequests": 64}
+SERVER = {"name": "sglang", "engine": "sglang", "accelerator": "nvidia-l4", "gpus": 2, **MODEL}
 CLUSTER = {"mode": "standard", "location": "us-central1"}
 POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-
-
-@dataclass(frozen=True)
-class Added:
-    """What the guide adds: the files that it touches, and what the repository then makes of `SERVER`."""
-
-    files: set[str]
-    result: dict[str, Any]
-
-
 # Runs in a copy: deploys a configuration to Pulumi's mocks, and reads an output with the typed view.
 READ = """
 import asyncio, json, sys
@@ -97,27 +75,10 @@ read()
 """
 
 
-@pytest.fixture(scope="module")
-def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
-    """Applies the guide to a copy of the repository, and deploys a server with the new engine."""
-    copy = copy_to(tmp_path_factory.mktemp("copy"))
-    files = apply("A model server", copy)
-    good = {"cluster": CLUSTER, "gpuPools": [POOL], "serving": [SERVER]}
-    bad = {**good, "serving": [{**SERVER, "maxRunningRequest": 64}]}
-    return Added(files, result_of(PROBE, copy, [good, bad]))
-
-
 def result_of(program: str, copy: Path, given: object) -> Any:
     """What a program prints in a copy of the repository."""
-    probe = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(copy)}
+    probe = subprocess.run(command, cwd=copy, env=environment, input=json.dumps(given), capture_output=True, text=True)
     assert probe.returncode == 0, probe.stderr
     return json.loads(probe.stdout.partition("RESULT")[2])
 
@@ -148,18 +109,19 @@ def changed(text: str, hunk: str, where: str) -> str:
     return text.replace(old, new)
 
 
-def test_engine_is_added_in_five_files(additions: Added) -> None:
-    assert additions.files == {
+def test_an_engine_is_added_in_five_files_and_then_deployed(tmp_path: Path) -> None:
+    """Also the schema, the pages, the package, the smoke check and the emulator know it and its keys."""
+    copy = copy_to(tmp_path)
+    assert apply("A model server", copy) == {
         "gke_ai/catalog/engines/engine.py",
         "gke_ai/settings/model/serving.py",
         "components/serving/sglang.py",
         "gke_ai/program/servers.py",
         "components/__init__.py",
     }
-
-
-def test_program_deploys_the_added_engine(additions: Added) -> None:
-    container = additions.result["container"]
+    good = {"cluster": CLUSTER, "gpuPools": [POOL], "serving": [SERVER]}
+    result = result_of(PROBE, copy, [good, {**good, "serving": [{**SERVER, "maxRunningRequest": 64}]}])
+    container = result["container"]
     assert container["image"].startswith("lmsysorg/sglang:")
     assert container["command"] == ["python3", "-m", "sglang.launch_server"]
     assert container["args"] == [
@@ -173,25 +135,15 @@ def test_program_deploys_the_added_engine(additions: Added) -> None:
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
-    assert additions.result["ports"] == [{"protocol": "TCP", "port": 8000, "targetPort": 8000}]
-
-
-def test_schema_page_and_package_have_the_keys_of_the_added_engine(additions: Added) -> None:
-    for generated in additions.result["generated"]:
+    assert result["ports"] == [{"protocol": "TCP", "port": 8000, "targetPort": 8000}]
+    for generated in result["generated"]:
         assert "maxRunningRequests" in generated
         assert "SGLang" in generated
-    assert "maxRunningRequests" in additions.result["inputs"]
-
-
-def test_misspelled_key_of_the_added_engine_is_refused(additions: Added) -> None:
-    refusal = additions.result["refusal"]
-    assert "maxRunningRequest is not a key of an SGLang server" in refusal
-    assert "Did you mean maxRunningRequests?" in refusal
-
-
-def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> None:
-    assert additions.result["request"] == {"model": "m", "prompt": "Hello", "max_tokens": 7}
-    assert additions.result["stub"]
+    assert "maxRunningRequests" in result["inputs"]
+    assert "maxRunningRequest is not a key of an SGLang server" in result["refusal"]
+    assert "Did you mean maxRunningRequests?" in result["refusal"]
+    assert result["request"] == {"model": "m", "prompt": "Hello", "max_tokens": 7}
+    assert result["stub"]
 
 
 def test_output_is_added_in_two_files(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`recover` repairs Helm releases that a killed update left pending, failed, partly deleted or unrecorded."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from gke_ai.ops.lifecycle import helm_releases, recover
-from gke_ai.ops.lifecycle.helm_releases import Revision, plan_recorded, plan_unrecorded
+from gke_ai.ops.lifecycle.helm_releases import Repair, Revision, plan_recorded, plan_unrecorded
 from gke_ai.registered.types import RELEASE
 from gke_ai.workspace.stack import Stack
 
@@ -44,74 +42,52 @@ def revision(number: int, status: str, chart: str = "jobset", version: str = "0.
     return Revision({"metadata": metadata, "data": {"release": stored}})
 
 
-DEPLOYED = revision(1, "deployed")
-SUPERSEDED = revision(1, "superseded")
+DEPLOYED, SUPERSEDED, INSTALLING = (revision(1, status) for status in ("deployed", "superseded", "pending-install"))
 
 
-# -------------------------------------------------------------------------------------- being created, and in no state
-def test_a_release_of_which_helm_knows_nothing_is_created_by_the_next_up() -> None:
-    assert plan_unrecorded([], INPUTS) == helm_releases.Repair("absent")
+def later(status: str) -> list[Revision]:
+    """A history of which the newest revision has this status."""
+    return [SUPERSEDED, revision(2, status)]
 
 
-def test_an_installed_release_of_the_same_chart_version_and_values_is_adopted() -> None:
-    plan = plan_unrecorded([DEPLOYED], INPUTS)
-    assert (plan.outcome, plan.delete, plan.fail) == ("adopt", (), ())
+# By what a release is like: its revisions, and what is decided.
+UNRECORDED: dict[str, tuple[list[Revision], Any]] = {
+    "one of which Helm knows nothing is created by the next up": ([], "absent"),
+    "an installed one of the same chart, version and values is adopted": ([DEPLOYED], "adopt"),
+    "one of another chart is left alone": ([revision(1, "deployed", chart="other")], "foreign"),
+    "one of another version is left alone": ([revision(1, "deployed", version="0.11.0")], "foreign"),
+    "one of other values is left alone": ([revision(1, "deployed", values={"image": {"tag": "v0.11.0"}})], "foreign"),
+    "one of another status is left alone": ([SUPERSEDED], "foreign"),
+    "one that is being installed loses its record": ([INSTALLING], "discard"),
+    "one that failed at once loses its record": ([revision(1, "failed")], "discard"),
+    "one that is half deleted loses its record": ([revision(1, "uninstalling")], "discard"),
+    "an upgraded one was not being created": (later("deployed"), "foreign"),
+    "one that is being upgraded was not being created": (later("pending-upgrade"), "foreign"),
+    "one that was rolled back was not being created": (later("pending-rollback"), "foreign"),
+    "one that failed later was not being created": (later("failed"), "foreign"),
+    "one that was deleted later was not being created": (later("uninstalling"), "foreign"),
+}
+# And what happens to its newest revision.
+RECORDED: dict[str, tuple[list[Revision], Any, str]] = {
+    "a missing one is left to the refresh": ([], "absent", ""),
+    "an installed one is left to the refresh": ([DEPLOYED], "whole", ""),
+    "an upgraded one is left to the refresh": (later("deployed"), "whole", ""),
+    "a pending upgrade is deleted": (later("pending-upgrade"), "unfinished", "delete"),
+    "a pending rollback is deleted": (later("pending-rollback"), "unfinished", "delete"),
+    "a pending installation is marked as failed": ([INSTALLING], "unfinished", "fail"),
+    "a half deleted one is marked as failed": ([revision(1, "uninstalling")], "unfinished", "fail"),
+    "a failed one is completed by the next up": (later("failed"), "unfinished", ""),
+}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        revision(1, "deployed", chart="other"),
-        revision(1, "deployed", version="0.11.0"),
-        revision(1, "deployed", values={"image": {"tag": "v0.11.0"}}),
-        revision(1, "superseded"),
-    ],
-    ids=["chart", "version", "values", "status"],
-)
-def test_another_release_of_that_name_is_left_alone(other: Revision) -> None:
-    plan = plan_unrecorded([other], INPUTS)
-    assert (plan.outcome, plan.delete, plan.fail) == ("foreign", (), ())
+@pytest.mark.parametrize(("revisions", "outcome"), UNRECORDED.values(), ids=UNRECORDED)
+def test_repair_of_a_release_that_is_in_no_state(revisions: list[Revision], outcome: Any) -> None:
+    assert plan_unrecorded(revisions, INPUTS) == Repair(outcome, delete=revisions if outcome == "discard" else ())
 
 
-@pytest.mark.parametrize("status", ["pending-install", "failed", "uninstalling"])
-def test_a_release_that_never_became_deployed_loses_helms_record(status: str) -> None:
-    begun = revision(1, status)
-    plan = plan_unrecorded([begun], INPUTS)
-    assert (plan.outcome, plan.delete, plan.fail) == ("discard", [begun], ())
-
-
-@pytest.mark.parametrize("status", ["pending-upgrade", "pending-rollback", "failed", "uninstalling"])
-def test_a_release_with_a_history_is_not_one_that_was_being_created(status: str) -> None:
-    plan = plan_unrecorded([SUPERSEDED, revision(2, status)], INPUTS)
-    assert (plan.outcome, plan.delete, plan.fail) == ("foreign", (), ())
-
-
-# ----------------------------------------------------------------------------------------------------------- recorded
-@pytest.mark.parametrize(
-    ("revisions", "outcome"),
-    [([], "absent"), ([DEPLOYED], "whole"), ([SUPERSEDED, revision(2, "deployed")], "whole")],
-    ids=["gone", "installed", "upgraded"],
-)
-def test_a_complete_or_missing_release_is_left_to_the_refresh(revisions: list[Revision], outcome: str) -> None:
-    assert plan_recorded(revisions) == helm_releases.Repair(outcome)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("status", ["pending-upgrade", "pending-rollback"])
-def test_a_pending_revision_is_deleted_and_the_next_up_upgrades_the_previous(status: str) -> None:
-    pending = revision(2, status)
-    plan = plan_recorded([DEPLOYED, pending])
-    assert (plan.outcome, plan.delete, plan.fail) == ("unfinished", [pending], ())
-
-
-@pytest.mark.parametrize("status", ["pending-install", "uninstalling"])
-def test_a_release_without_a_whole_revision_is_marked_as_failed(status: str) -> None:
-    newest = revision(1, status)
-    plan = plan_recorded([newest])
-    assert (plan.outcome, plan.delete, plan.fail) == ("unfinished", (), [newest])
-
-
-def test_a_failed_release_is_completed_by_the_next_up() -> None:
-    assert plan_recorded([SUPERSEDED, revision(2, "failed")]) == helm_releases.Repair("unfinished")
+@pytest.mark.parametrize(("revisions", "outcome", "newest"), RECORDED.values(), ids=RECORDED)
+def test_repair_of_a_release_that_is_recorded(revisions: list[Revision], outcome: Any, newest: str) -> None:
+    assert plan_recorded(revisions) == Repair(outcome, **({newest: revisions[-1:]} if newest else {}))
 
 
 def test_a_revision_that_is_marked_as_failed_is_so_in_label_and_content_and_else_the_same() -> None:
@@ -123,47 +99,32 @@ def test_a_revision_that_is_marked_as_failed_is_so_in_label_and_content_and_else
     assert after == {key: value for key, value in before.release.items() if key != "info"}
 
 
-# -------------------------------------------------------------------------------------------------- the whole recovery
-class Cluster:
-    """Helm's records in a cluster, as `recover` lists, deletes and changes them."""
+def settle(monkeypatch: pytest.MonkeyPatch, *revisions: Revision, recorded: bool) -> tuple[Any, Any, Any, Repair]:
+    """Settles a release of which Helm has these revisions: the state, installed and unfinished ones, the repair."""
 
-    def __init__(self, *revisions: Revision) -> None:
-        self.revisions = list(revisions)
-        self.deleted: list[str] = []
-        self.failed: list[str] = []
-
-    def list_objects(self, _api: object, path: str, labelSelector: str) -> list[Any]:
+    def list_objects(_: object, path: str, labelSelector: str) -> list[Any]:
         assert path == "/api/v1/namespaces/jobset-system/secrets"
         assert labelSelector == "owner=helm,name=jobset"
-        return [revision.secret for revision in self.revisions]
+        return [revision.secret for revision in revisions]
 
-    def carry_out(self, _api: object, plan: helm_releases.Repair) -> None:
-        self.deleted += [revision.secret["metadata"]["name"] for revision in plan.delete]
-        self.failed += [revision.secret["metadata"]["name"] for revision in plan.fail]
-
-
-def settle(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, recorded: bool
-) -> tuple[dict[str, Any], list[str], list[str]]:
-    monkeypatch.setattr(helm_releases, "list_objects", cluster.list_objects)
-    monkeypatch.setattr(recover, "carry_out", cluster.carry_out)
+    repairs: list[Repair] = []
+    monkeypatch.setattr(helm_releases, "list_objects", list_objects)
+    monkeypatch.setattr(recover, "carry_out", lambda _, plan: repairs.append(plan))
     monkeypatch.setattr(helm_releases, "MAX_PLUGIN_SECONDS", 0)
     monkeypatch.setattr(Stack, "api", lambda _: object())
     resource = {"urn": URN, "type": RELEASE, "custom": True, "inputs": INPUTS, "parent": "p"}
-    state: dict[str, Any] = {"resources": [], "pending_operations": []}
-    if recorded:
-        state["resources"].append({**resource, "id": "jobset-system/jobset"})
-    else:
-        state["pending_operations"].append({"resource": resource, "type": "creating"})
-    return state, *recover.settle_releases(Stack("dev"), state)
+    known = [{**resource, "id": "jobset-system/jobset"}] if recorded else []
+    pending = [] if recorded else [{"resource": resource, "type": "creating"}]
+    state: dict[str, Any] = {"resources": known, "pending_operations": pending}
+    installed, unfinished = recover.settle_releases(Stack("dev"), state)
+    (repair,) = repairs
+    return state, installed, unfinished, repair
 
 
 def test_an_installed_release_is_in_the_state_as_its_plugin_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, installed, unfinished = settle(Cluster(DEPLOYED), monkeypatch, recorded=False)
+    state, installed, unfinished, _ = settle(monkeypatch, DEPLOYED, recorded=False)
     (resource,) = state["resources"]
-    assert resource["id"] == "jobset-system/jobset"
-    assert resource["inputs"] == INPUTS
-    assert resource["parent"] == "p"
+    assert (resource["id"], resource["inputs"], resource["parent"]) == ("jobset-system/jobset", INPUTS, "p")
     assert resource["outputs"]["status"]["status"] == "deployed"
     assert resource["outputs"]["__inputs"].keys() == {helm_releases.SIGNATURE, "plaintext"}
     assert json.loads(resource["outputs"]["__inputs"]["plaintext"]) == INPUTS
@@ -173,18 +134,16 @@ def test_an_installed_release_is_in_the_state_as_its_plugin_writes_it(monkeypatc
 
 
 def test_a_release_that_was_never_deployed_is_forgotten_with_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(revision(1, "pending-install"))
-    state, installed, unfinished = settle(cluster, monkeypatch, recorded=False)
-    assert cluster.deleted == ["sh.helm.release.v1.jobset.v1"]
+    state, installed, unfinished, repair = settle(monkeypatch, INSTALLING, recorded=False)
+    assert repair == Repair("discard", delete=[INSTALLING])
     assert (installed, unfinished) == ([], [])
     assert recover.adopt_pending(state) == ([], [URN], [])
 
 
 def test_a_recorded_release_that_is_unfinished_is_updated_by_the_next_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(DEPLOYED, revision(2, "pending-upgrade"))
-    state, _, unfinished = settle(cluster, monkeypatch, recorded=True)
-    assert cluster.deleted == ["sh.helm.release.v1.jobset.v2"]
-    assert unfinished == [URN]
+    revisions = later("pending-upgrade")
+    state, _, unfinished, repair = settle(monkeypatch, *revisions, recorded=True)
+    assert (repair, unfinished) == (Repair("unfinished", delete=revisions[1:]), [URN])
     written: list[Any] = []
     monkeypatch.setattr(Stack, "read", lambda *_: {"deployment": state})
     monkeypatch.setattr(recover, "write", lambda _, exported: written.append(exported))
@@ -194,7 +153,7 @@ def test_a_recorded_release_that_is_unfinished_is_updated_by_the_next_up(monkeyp
 
 
 def test_recovery_waits_for_a_plugin_that_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [[revision(1, "pending-install").secret], [DEPLOYED.secret]]
+    looks = [[INSTALLING.secret], [DEPLOYED.secret]]
     monkeypatch.setattr(helm_releases, "list_objects", lambda *_, **__: looks.pop(0))
     monkeypatch.setattr("time.sleep", lambda _: None)
     (only,) = helm_releases.revisions_of(object(), INPUTS)  # type: ignore[arg-type]

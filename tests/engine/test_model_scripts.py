@@ -1,7 +1,5 @@
 """The command that describes a model, with files written by hand in the published shapes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,8 @@ LLAMA = {
     "tie_word_embeddings": False,
     "vocab_size": 128256,
 }
-INDEX = {
-    "metadata": {"total_size": 16_060_522_496},
-    "weight_map": {"lm_head.weight": "model-00004-of-00004.safetensors"},
-}
+WEIGHTS = {"lm_head.weight": "model-00004-of-00004.safetensors"}
+INDEX = {"metadata": {"total_size": 16_060_522_496}, "weight_map": WEIGHTS}
 
 
 def described(config: dict[str, Any], index: dict[str, Any] | None = None, **files: int) -> dict[str, Any]:
@@ -52,64 +48,51 @@ def test_shape_of_llama() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("further", "expected"),
-    [
-        # Gemma 3, with and without the types of its layers
-        ({"sliding_window": 1024, "sliding_window_pattern": 4}, {"slidingWindow": 1024, "slidingLayers": 24}),
-        (
-            {"sliding_window": 1024, "layer_types": ["sliding_attention"] * 27 + ["full_attention"] * 5},
-            {"slidingWindow": 1024, "slidingLayers": 27},
-        ),
-        # Mistral 7B v0.1: every layer
-        ({"sliding_window": 4096}, {"slidingWindow": 4096, "slidingLayers": 32}),
-        # Qwen2: stated and not used
-        ({"sliding_window": 131072, "use_sliding_window": False}, {}),
-        ({"sliding_window": None}, {}),
-        # Llama 4
-        (
-            {"attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8},
-            {"slidingWindow": 8192, "slidingLayers": 24, "chunked": True},
-        ),
-        # Qwen 3.5
-        ({"full_attention_interval": 4}, {"linearLayers": 24}),
-        (
-            {
-                "full_attention_interval": 4,
-                "linear_num_value_heads": 32,
-                "linear_num_key_heads": 16,
-                "linear_key_head_dim": 128,
-                "linear_conv_kernel_dim": 4,
-            },
-            # 32 x 128 x 128 values of 32 bits, and 3 inputs of (2 x 16 + 32) x 128 values of 16
-            {"linearLayers": 24, "linearState": 2_146_304},
-        ),
-        # DeepSeek
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"latentSize": 576}),
-        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128}, {"latentSize": 642}),
-        ({"moe_intermediate_size": 768, "num_experts_per_tok": 8}, {"expertSize": 768, "expertsPerToken": 8}),
-        # RoPE that lengthens the context, and kinds whose length is in the figure already
-        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, {"contextLength": 524288}),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {}),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "model_type": "gemma3_text"}, {}),
-        # Mixtral
-        ({"num_local_experts": 8, "intermediate_size": 14336}, {"expertSize": 14336}),
-        ({"quantization_config": {"weight_block_size": [128, 128]}}, {"block": 128}),
-        # Gemma 4
-        ({"num_global_key_value_heads": 4, "global_head_dim": 512}, {"fullKvHeads": 4, "fullHeadSize": 512}),
-        # Gemma 3n: the last layers share the cache of earlier ones
-        (
-            {
-                "sliding_window": 512,
-                "num_kv_shared_layers": 12,
-                "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8,
-            },
-            {"slidingWindow": 512, "slidingLayers": 15, "sharedLayers": 12},
-        ),
-        ({"head_dim": 256}, {"headSize": 256}),
-        ({"tie_word_embeddings": True}, {"embeddings": 128256 * 4096}),
-    ],
-)
+SLIDING = {"sliding_window": 1024}
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+# What a model's configuration has beside that of Llama: what its shape then has.
+ATTENTION: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Gemma 3 by a pattern": ({**SLIDING, "sliding_window_pattern": 4}, {"slidingWindow": 1024, "slidingLayers": 24}),
+    "Gemma 3 by its layers": (
+        {**SLIDING, "layer_types": ["sliding_attention"] * 27 + ["full_attention"] * 5},
+        {"slidingWindow": 1024, "slidingLayers": 27},
+    ),
+    "Mistral 7B v0.1, every layer": ({"sliding_window": 4096}, {"slidingWindow": 4096, "slidingLayers": 32}),
+    "Qwen2, stated and not used": ({"sliding_window": 131072, "use_sliding_window": False}, {}),
+    "no window": ({"sliding_window": None}, {}),
+    "Llama 4": (
+        {"attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8},
+        {"slidingWindow": 8192, "slidingLayers": 24, "chunked": True},
+    ),
+    "Qwen 3.5": ({"full_attention_interval": 4}, {"linearLayers": 24}),
+    # 32 x 128 x 128 values of 32 bits, and 3 inputs of (2 x 16 + 32) x 128 values of 16
+    "Qwen 3.5 with its heads": (
+        {"full_attention_interval": 4, "linear_num_value_heads": 32, "linear_num_key_heads": 16}
+        | {"linear_key_head_dim": 128, "linear_conv_kernel_dim": 4},
+        {"linearLayers": 24, "linearState": 2_146_304},
+    ),
+    "DeepSeek": (LATENT, {"latentSize": 576}),
+    "DeepSeek with an index": ({**LATENT, "index_head_dim": 128}, {"latentSize": 642}),
+    "experts": ({"moe_intermediate_size": 768, "num_experts_per_tok": 8}, {"expertSize": 768, "expertsPerToken": 8}),
+    "RoPE that lengthens": ({"rope_scaling": {"type": "linear", "factor": 4.0}}, {"contextLength": 524288}),
+    "YaRN, whose length is in the figure": ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {}),
+    "Gemma 3, whose length is in the figure": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "model_type": "gemma3_text"},
+        {},
+    ),
+    "Mixtral": ({"num_local_experts": 8, "intermediate_size": 14336}, {"expertSize": 14336}),
+    "blocks": ({"quantization_config": {"weight_block_size": [128, 128]}}, {"block": 128}),
+    "Gemma 4": ({"num_global_key_value_heads": 4, "global_head_dim": 512}, {"fullKvHeads": 4, "fullHeadSize": 512}),
+    "Gemma 3n, whose last layers share a cache": (
+        {**SLIDING, "num_kv_shared_layers": 12, "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8},
+        {"slidingWindow": 1024, "slidingLayers": 15, "sharedLayers": 12},
+    ),
+    "size of a head": ({"head_dim": 256}, {"headSize": 256}),
+    "tied embeddings": ({"tie_word_embeddings": True}, {"embeddings": 128256 * 4096}),
+}
+
+
+@pytest.mark.parametrize(("further", "expected"), ATTENTION.values(), ids=ATTENTION)
 def test_each_kind_of_attention_is_read(further: dict[str, Any], expected: dict[str, Any]) -> None:
     assert described({**LLAMA, **further}) == {**described(LLAMA), **expected}
 
@@ -119,12 +102,9 @@ def test_dimensions_of_a_model_with_images_are_those_of_its_text() -> None:
     assert described(nested) == {**described(LLAMA), "architecture": "Gemma3ForConditionalGeneration"}
 
 
-def test_size_is_that_of_the_files_without_an_index() -> None:
+def test_size_without_an_index_is_that_of_the_safetensors_alone() -> None:
     files = {"model.safetensors": 2_471_645_608, "original/model.safetensors": 10**12, "pytorch_model.bin": 10**12}
     assert described(LLAMA, {}, **files)["parameters"] == 1_235_822_804
-
-
-def test_model_without_safetensors_has_no_known_size() -> None:
     with pytest.raises(Stop, match="no safetensors"):
         described(LLAMA, {}, **{"pytorch_model.bin": 10})
 

@@ -1,7 +1,5 @@
 """Options of a component under the real engine: what mocks do not show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -33,15 +31,13 @@ def project(tmp_path: Path) -> Project:
 
 LABEL = """
 def labeled(args):
-    if args.type_ != "gcp:storage/bucket:Bucket":
-        return None
-    return pulumi.ResourceTransformResult({**args.props, "labels": {"cost-center": "42"}}, args.opts)
-
+    if args.type_ == "gcp:storage/bucket:Bucket":
+        return pulumi.ResourceTransformResult({**args.props, "labels": {"cost-center": "42"}}, args.opts)
 """
 
 
 def deployed(project: Project, options: str) -> None:
-    project.write("__main__.py", PROGRAM.replace("OPTIONS", options))
+    project.write("__main__.py", LABEL + PROGRAM.replace("OPTIONS", options))
     status, output = project.up()
     assert status == 0, output
 
@@ -53,29 +49,23 @@ def bucket_exists(project: Project) -> bool:
 def test_protect_of_a_component_keeps_its_bucket_from_an_update_and_a_destroy(project: Project) -> None:
     deployed(project, "protect=True")
     project.pulumi("config", "set", "kept", "false")
-    for command in (("up", "--yes", "--skip-preview"), ("destroy", "--yes", "--skip-preview")):
-        status, output = project.pulumi(*command)
+    for command in ("up", "destroy"):
+        status, output = project.pulumi(command, "--yes", "--skip-preview")
         assert status != 0
         assert "protect" in output
     assert bucket_exists(project)
 
 
 def test_a_transform_sets_what_no_argument_does(project: Project) -> None:
-    project.write("__main__.py", LABEL + PROGRAM.replace("OPTIONS", "transforms=[labeled]"))
-    status, output = project.up()
-    assert status == 0, output
+    deployed(project, "transforms=[labeled]")
     assert "cost-center" in project.pulumi("stack", "export")[1]
 
 
-def test_retain_on_delete_of_a_component_keeps_its_bucket(project: Project) -> None:
-    deployed(project, "retain_on_delete=True")
+@pytest.mark.parametrize(
+    ("options", "kept"), [("retain_on_delete=True", True), ("", False)], ids=["retained", "neither"]
+)
+def test_retain_on_delete_of_a_component_keeps_its_bucket(project: Project, options: str, kept: bool) -> None:
+    deployed(project, options)
     status, output = project.pulumi("destroy", "--yes", "--skip-preview")
     assert status == 0, output
-    assert bucket_exists(project)
-
-
-def test_a_bucket_without_either_is_deleted(project: Project) -> None:
-    deployed(project, "")
-    status, output = project.pulumi("destroy", "--yes", "--skip-preview")
-    assert status == 0, output
-    assert not bucket_exists(project)
+    assert bucket_exists(project) == kept

@@ -1,8 +1,6 @@
 """The policy pack under the real engine, on a program of another project: mandatory violations stop an `up` before
 anything is created, advisory ones are reported, and waivers are listed with their reason."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -43,14 +41,12 @@ def violations(said: str, level: str) -> set[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A program with a bucket, and a stack for it."""
     created = Project.create(tmp_path / "sample", tmp_path / "state")
     created.write("__main__.py", PROGRAM)
     return created
 
 
 def up(project: Project, **config: Any) -> tuple[int, str]:
-    """An `up` with the pack, on a configuration."""
     file = project.folder / "Pulumi.dev.yaml"
     content = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({**content, "config": {"gcp:project": "my-project", **config}}))
@@ -59,7 +55,6 @@ def up(project: Project, **config: Any) -> tuple[int, str]:
 
 
 def made(project: Project) -> list[str]:
-    """Identities of the resources in the emulated cloud."""
     return [json.loads(file.read_text())["identity"] for file in (project.state / "cloud").glob("*.json")]
 
 
@@ -72,10 +67,8 @@ def test_mandatory_violation_stops_an_up_and_nothing_is_created(project: Project
 
     # Waived, each with its reason: it is made, and the exceptions are told.
     reason = "the research team answers for it"
-    waivers = [
-        {"policy": policy, "resource": "Bucket sample-*", "reason": reason}
-        for policy in (OPEN, "clusters-and-buckets-are-protected")
-    ]
+    waiver = {"resource": "Bucket sample-*", "reason": reason}
+    waivers = [{"policy": policy, **waiver} for policy in (OPEN, "clusters-and-buckets-are-protected")]
     status, output = up(project, **{"sample:policies": "mandatory", "sample:waivers": waivers})
     assert status == 0, output
     assert violations(output, "mandatory") == set()
@@ -122,6 +115,4 @@ def test_make_up_runs_mandatory_policies_first(level: str, tmp_path: Path, monke
     with pytest.raises(Stop):
         deploy.up(Stack("mine", config))
     assert ("--policy-pack" in arguments_seen) == (level == "mandatory")
-    assert ("--skip-preview" in arguments_seen) == (level == "advisory"), (
-        "the preview is what asks before anything is made"
-    )
+    assert ("--skip-preview" in arguments_seen) == (level == "advisory"), "the preview asks before anything is made"

@@ -1,7 +1,5 @@
 """Only here: what Pulumi's engine passes to a program, how large it may be, and a preview of a stack in files."""
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from pathlib import Path
@@ -18,18 +16,10 @@ from tests.support.scale import sections
 EMPTY = "tests/data/empty.yaml"
 
 
-@pytest.fixture
-def emulator(tmp_path: Path) -> Emulator:
-    """An emulator without clusters."""
-    return Emulator(tmp_path / "state")
-
-
 def in_files(emulator: Emulator, stack: dict[str, Any]) -> Path:
     """A configuration with each section in a file, and the servers in two."""
-    folder = emulator.state
-    folder.mkdir(parents=True, exist_ok=True)
     for key, value in {**stack, "first": stack["serving"][:1], "more": stack["serving"][1:]}.items():
-        (folder / f"{key}.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+        (emulator.state / f"{key}.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
     named = {key: {"file": f"{key}.yaml"} for key in stack}
     return emulator.configure(EMPTY, **{**named, "serving": {"files": ["first.yaml", "more.yaml"]}})
 
@@ -39,14 +29,15 @@ def registered(preview: str) -> dict[str, Any]:
     return {step["urn"]: step["newState"].get("inputs") for step in json.loads(preview)["steps"]}
 
 
-def test_a_stack_in_files_is_previewed_as_one_in_a_single_file(emulator: Emulator) -> None:
+def test_a_stack_in_files_is_previewed_as_one_in_a_single_file(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path / "state")  # without clusters
     stack = sections(1)
     one = emulator.make("preview-json", emulator.configure(EMPTY, **stack))
     assert registered(emulator.make("preview-json", in_files(emulator, stack))) == registered(one)
 
 
-def test_a_stack_above_the_limit_is_refused_in_one_file_and_previewed_in_files(emulator: Emulator) -> None:
-    stack = sections(1)
+def test_a_stack_above_the_limit_is_refused_in_one_file_and_previewed_in_files(tmp_path: Path) -> None:
+    emulator, stack = Emulator(tmp_path / "state"), sections(1)
     for server in stack["serving"]:
         server["arguments"] = [f"--served-model-name=name-{number}-{'x' * 1000}" for number in range(34)]
     content = yaml.safe_load(emulator.configure(EMPTY, **stack).read_text())["config"]

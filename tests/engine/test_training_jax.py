@@ -3,8 +3,6 @@
 Every run consists of two processes that exchange gradients over gloo, on the CPU.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -43,7 +41,6 @@ class Run:
 
     @property
     def resumed_from(self) -> list[int]:
-        """The step that each process resumed from."""
         return [int(step) for step in re.findall(r"resumed from step (\d+)", self.output)]
 
 
@@ -65,21 +62,17 @@ def train(
     arguments = ["--steps", str(steps), "--checkpoint-every", str(EVERY), *size]
     variables = {"CHECKPOINT_DIR": str(directory), "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(FOLDER)}
     if count > 1:
-        variables |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(count)}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"  # which is free
+        variables |= {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
     directory.parent.mkdir(exist_ok=True)
     processes, logs = [], [directory.parent / f"{directory.name}.{index}.log" for index in range(count)]
     for index, log in enumerate(logs):
         command = [sys.executable, *(first if first and index == 0 else [PROGRAM]), *arguments]
+        env = os.environ | variables | {"JAX_PROCESS_ID": str(index)}
         with log.open("w") as errors:
-            processes.append(
-                subprocess.Popen(
-                    command,
-                    env=os.environ | variables | {"JAX_PROCESS_ID": str(index)},
-                    stdout=subprocess.PIPE if index == 0 else errors,
-                    stderr=errors,
-                    text=True,
-                )
-            )
+            output_to = subprocess.PIPE if index == 0 else errors
+            processes.append(subprocess.Popen(command, env=env, stdout=output_to, stderr=errors, text=True))
     lines = []
     with ended_after(SECONDS, processes):
         for line in processes[0].stdout or []:
@@ -87,12 +80,8 @@ def train(
             disturb(line, processes)
         statuses = [process.wait() for process in processes]
     output = "".join(lines + [log.read_text() for log in logs])
-    return Run(dict(map(loss, re.findall(r"^step \d+ loss .*$", "".join(lines), re.M))), statuses, output)
-
-
-def loss(line: str) -> tuple[int, str]:
-    _, step, _, value = line.split()
-    return int(step), value
+    losses = re.findall(r"^step (\d+) loss (\S+)$", "".join(lines), re.M)
+    return Run({int(step): value for step, value in losses}, statuses, output)
 
 
 @contextmanager
@@ -110,13 +99,6 @@ def ended_after(seconds: float, processes: Processes) -> Iterator[None]:
     finally:
         timer.cancel()
         end()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:

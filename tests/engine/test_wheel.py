@@ -1,7 +1,5 @@
 """The wheel has the whole package under names that leave `components` and `settings` to a program of its user."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -74,24 +72,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(program: str, folder: Path, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, folder: Path, *path: Path, **variables: str) -> str:
     """Runs a program in a folder, with modules of other folders."""
-    command = [sys.executable, "-P", "-c", program]
-    environment = without_checkout(*path) | variables
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    command, environment = [sys.executable, "-P", "-c", program], without_checkout(*path) | variables
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done
+    return done.stdout
 
 
 def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Path) -> None:
     (wheel,) = installed.parent.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {"gke_ai/program/__main__.py"}
-    for folder, name in (
-        ("gke_ai", "gke_ai"),
-        ("components", "gke_ai/components"),
-        ("gke_ai_outputs", "gke_ai_outputs"),
-    ):
+    places = {"gke_ai": "gke_ai", "components": "gke_ai/components", "gke_ai_outputs": "gke_ai_outputs"}
+    for folder, name in places.items():
         for file in (file for ending in ("py", "yaml", "json") for file in tracked(f"{folder}/**/*.{ending}")):
             expected.add(f"{name}/{file.relative_to(ROOT / folder)}")
     expected |= {str(file.relative_to(ROOT)) for file in tracked("gke_ai/**/*.template")}
@@ -108,11 +102,10 @@ def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
     content = zipfile.ZipFile(wheel)
     names = {name for name in content.namelist() if ".dist-info/" not in name}
     files = [file.relative_to(ROOT) for file in tracked("emulator/**")]
-    left_out = {"emulator/README.md", "emulator/pyproject.toml", "emulator/requirements.txt"}
-    assert names == {str(file) for file in files if file.parts[1] != "tests"} - left_out | {
-        "emulator/requirements.lock"
-    }
-    assert content.read("emulator/requirements.lock") == (ROOT / "requirements/all.lock").read_bytes()
+    left_out = {f"emulator/{name}" for name in ("README.md", "pyproject.toml", "requirements.txt")}
+    lock = "emulator/requirements.lock"
+    assert names == {str(file) for file in files if file.parts[1] != "tests"} - left_out | {lock}
+    assert content.read(lock) == (ROOT / "requirements/all.lock").read_bytes()
     programs = {str(file) for file in files if os.access(ROOT / file, os.X_OK)}
     assert "emulator/run" in programs
     assert {info.filename for info in content.infolist() if info.external_attr >> 16 & 0o100} == programs
@@ -123,11 +116,10 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"OWN = '{name} of mine'\n")
     stack = configuration("examples/mixed-training-inference.yaml")
-    config = {"gcp:project": "my-project"} | {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in stack.items()
-    }
-    done = run(PROGRAM, tmp_path, tmp_path, installed, PULUMI_CONFIG=json.dumps(config))
-    components, settings, package, registered = json.loads(done.stdout)
+    config = {key: value if isinstance(value, str) else json.dumps(value) for key, value in stack.items()}
+    variable = json.dumps({"gcp:project": "my-project", **config})
+    printed = run(PROGRAM, tmp_path, tmp_path, installed, PULUMI_CONFIG=variable)
+    components, settings, package, registered = json.loads(printed)
     assert (components, settings) == ("components of mine", "settings of mine")
     assert package == str(installed / "gke_ai" / "__init__.py")
     assert {"ModelBucket mine", "GkeCluster llm-cluster"} <= {*registered}
@@ -144,12 +136,10 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
 
     assert PROJECT_VERSION in gke_ai("--version").stdout
     assert "Look at a stack or a cluster:" in gke_ai("--help").stdout
-    refused = gke_ai("status", "--context", "team")
-    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
-    assert "The kubeconfig has no usable context team" in refused.stderr
-    refused = gke_ai("status", "--stack", "prod")
-    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
-    assert "pulumi is not on PATH" in refused.stderr
+    context, stack = "The kubeconfig has no usable context team", "pulumi is not on PATH"
+    for option, cause in (("--context=team", context), ("--stack=prod", stack)):
+        refused = gke_ai("status", option)
+        assert (refused.returncode, "Traceback" in refused.stderr, cause in refused.stderr) == (1, False, True)
     pulumi = tmp_path / "bin" / "pulumi"
     pulumi.parent.mkdir()
     pulumi.write_text('#!/bin/sh\necho "{\\"deployment\\": {}}"; pwd > folder\n')
@@ -158,13 +148,12 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
     assert "prod has no cluster yet. Next: gke-ai up --stack prod" in gke_ai("status", "--stack", "prod").stderr
     assert (tmp_path / "folder").read_text() == f"{tmp_path}\n"
     refused = gke_ai("up", "--emulator")
-    assert (refused.returncode, refused.stderr) == (
-        1,
-        f"The emulator of gke-ai {PROJECT_VERSION} is not installed. "
-        f"Install it from its wheel:  pip install wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl\n",
-    )
+    wheel = f"wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
+    missing = f"The emulator of gke-ai {PROJECT_VERSION} is not installed."
+    remedy = f"Install it from its wheel:  pip install {wheel}"
+    assert (refused.returncode, refused.stderr) == (1, f"{missing} {remedy}\n")
 
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
-    modules = run(EVERYTHING, tmp_path, installed).stdout.split()
+    modules = run(EVERYTHING, tmp_path, installed).split()
     assert {"gke_ai.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {*modules}

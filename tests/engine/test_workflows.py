@@ -1,7 +1,5 @@
 """Checks of the workflows beyond actionlint and zizmor: references exist, permissions are minimal, scripts work."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -25,24 +23,18 @@ from gke_ai.review.report.page import COMMENT_LIMIT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / ".github"
-WORKFLOWS = {
-    path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted((FOLDER / "workflows").glob("*.yml"))
-}
-FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
+PATHS = sorted(FOLDER.glob("workflows/*.yml"))
+WORKFLOWS = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in PATHS}
+FILES = [*sorted(FOLDER.glob("actions/*/action.yml")), *PATHS]
 STACKS = ["dev", "prod"]
 # Those that repositories of manifests copy.
-COPIED = {
-    path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "examples/manifests/.github/workflows").iterdir()
-}
-JOBS = [
-    (f"{name}.{job}", body)
-    for name, workflow in {**WORKFLOWS, **COPIED}.items()
-    for job, body in workflow["jobs"].items()
-]
+SAMPLES = ROOT / "examples" / "manifests" / ".github" / "workflows"
+COPIED = {path.stem: yaml.safe_load(path.read_text()) for path in SAMPLES.iterdir()}
+BOTH = WORKFLOWS | COPIED
+JOBS = [(f"{name}.{job}", body) for name, workflow in BOTH.items() for job, body in workflow["jobs"].items()]
 
 
 def steps() -> Iterator[dict[str, Any]]:
-    """All steps of all workflows and actions."""
     for path in FILES:
         content = yaml.safe_load(path.read_text())
         for job in content.get("jobs", {"": content.get("runs")}).values():
@@ -85,14 +77,11 @@ def test_options_of_the_commands_exist() -> None:
         gke_ai.commands[verb].make_context(verb, words)
 
 
-def test_actions_are_pinned_by_commit_with_their_version_beside_it() -> None:
+def test_each_action_is_pinned_to_one_commit_with_its_version_beside_it() -> None:
     for path in FILES:
         for line in path.read_text().splitlines():
             if "uses:" in line and "./.github/actions/" not in line:
                 assert re.search(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), f"{path.name}: {line}"
-
-
-def test_each_action_has_one_commit() -> None:
     used = {step["uses"] for step in steps() if "uses" in step}
     assert len({name.partition("@")[0] for name in used}) == len(used)
 
@@ -136,33 +125,37 @@ def test_jobs_have_only_the_permissions_that_they_need(job: dict[str, Any]) -> N
     assert (granted.get("attestations") == "write") == attests(job)
     assert not signs_in(job) or "environment" in job, "Google Cloud trusts an environment, not the whole repository"
     assert not attests(job) or len([step for step in job["steps"] if "uses" in step]) == 1, "it checks nothing out"
-    writes = [
-        scope for scope, right in granted.items() if right == "write" and scope not in ("id-token", "attestations")
-    ]
+    writes = {scope for scope, right in granted.items() if right == "write"} - {"id-token", "attestations"}
     assert not writes or not any("uses" in step for step in job["steps"])
     assert job["timeout-minutes"] <= 180
 
 
-def test_forks_get_no_credentials_and_updates_are_not_canceled() -> None:
+def test_a_fork_gets_no_credentials_can_only_write_the_artifact_and_never_runs_code_with_a_token() -> None:
     assert "head.repo.full_name == github.repository" in WORKFLOWS["preview"]["jobs"]["preview"]["if"]
     assert all("pull_request_target" not in path.read_text() for path in FILES)
+    rehearse, comment = COPIED["rehearse"], COPIED["comment"]
+    assert rehearse["jobs"]["rehearse"]["permissions"] == {"contents": "read"}
+    assert comment[True] == {"workflow_run": {"workflows": [rehearse["name"]], "types": ["completed"]}}
+    assert all("uses" not in step for step in comment["jobs"]["comment"]["steps"])
+    assert comment["permissions"] == rehearse["permissions"] == {}
+
+
+def test_updates_are_not_canceled_and_prod_follows_dev() -> None:
     groups = [job["concurrency"] for job in WORKFLOWS["deploy"]["jobs"].values()]
     assert [group["cancel-in-progress"] for group in groups] == [False] * len(STACKS)
     assert len({group["group"] for group in groups}) == len(STACKS)
     assert WORKFLOWS["deploy"]["jobs"]["prod"]["needs"] == "dev"
 
 
-@pytest.mark.parametrize(
-    ("result", "passes"), [("success", True), ("skipped", True), ("failure", False), ("cancelled", False)]
-)
-def test_required_check_always_reports_and_fails_with_the_preview(result: str, passes: bool) -> None:
+def test_required_check_always_reports_and_fails_with_the_preview() -> None:
     job = WORKFLOWS["preview"]["jobs"]["previews"]
     assert "matrix" not in job["name"], "skipped, it would report under a name that no rule asks for"
     assert (job["needs"], job["if"]) == ("preview", "${{ always() }}")
     assert f"`{job['name']}`" in (ROOT / "docs" / "github.md").read_text()
     (step,) = job["steps"]
-    done = subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env={"PREVIEWED": result}, timeout=30)
-    assert (done.returncode == 0) == passes
+    bash = ["bash", "-eo", "pipefail", "-c", step["run"]]
+    for result, passes in {"success": True, "skipped": True, "failure": False, "cancelled": False}.items():
+        assert (subprocess.run(bash, env={"PREVIEWED": result}, timeout=30).returncode == 0) == passes, result
 
 
 # ------------------------------------------------------------------------------------- their scripts, on a fake gh
@@ -225,7 +218,7 @@ class Hub:
 
     def run(self, job: str, artifacts: dict[str, str], file: str, **more: str) -> None:
         """Runs the only script of a job as a runner's shell does, after a run with these artifacts."""
-        known = self.known() if self.state.exists() else {"comments": [], "issues": [], "pulls": []}
+        known = {"comments": [], "issues": [], "pulls": []} | (self.known() if self.state.exists() else {})
         self.state.write_text(json.dumps({**known, "artifacts": artifacts, "file": file, "calls": []}))
         (step,) = dict(JOBS)[job]["steps"]
         programs = self.folder / "bin"
@@ -235,16 +228,10 @@ class Hub:
         work = self.folder / f"work{len(list(self.folder.iterdir()))}"
         work.mkdir()
         env = {name: text for name, text in step["env"].items() if "${{" not in text}
-        env |= {
-            "GITHUB_RUN_ID": "1",
-            "GH_REPO": "example/repo",
-            "RUN": "https://example.com/run",
-            "NUMBER": "7",
-            **more,
-        }
-        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        env |= {"GITHUB_RUN_ID": "1", "GH_REPO": "example/repo", "RUN": "https://example.com/run", "NUMBER": "7"}
+        env |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
         bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        done = subprocess.run(bash, cwd=work, env={**env, "PATH": path}, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(bash, cwd=work, env=env, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
 
 
@@ -253,50 +240,45 @@ def hub(tmp_path: Path) -> Hub:
     return Hub(tmp_path)
 
 
-def test_previews_are_written_into_one_comment(hub: Hub) -> None:
-    hub.run("preview.comment", {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n"}, "report.md")
-    (first,) = hub.known()["comments"]
-    assert first["body"].index("dev as it is") < first["body"].index("prod as it is")
+def test_previews_and_rehearsals_are_written_into_one_comment_and_those_of_others_stay(hub: Hub) -> None:
+    hub.state.write_text(json.dumps({"comments": [{"id": 1, "body": "mine"}]}))
+    pages = {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n", "rehearsal-prod": "evicts 2 runs\n"}
+    hub.run("preview.comment", pages, "report.md")
+    _, first = hub.known()["comments"]
+    places = [first["body"].index(text) for text in ("dev as it is", "evicts 2 runs", "prod as it is")]
+    assert places == sorted(places)
     hub.run("preview.comment", {"report-dev": "dev anew\n"}, "report.md")
-    (edited,) = hub.known()["comments"]
-    assert edited["id"] == first["id"]
+    others, edited = hub.known()["comments"]
+    assert (others["body"], edited["id"]) == ("mine", first["id"])
     assert "dev anew" in edited["body"]
     assert "as it is" not in edited["body"]
     assert "# prod\nThere is no preview: [the run](https://example.com/run)" in edited["body"]
-
-
-def test_rehearsals_are_written_before_the_previews_of_their_stacks(hub: Hub) -> None:
-    pages = {"report-dev": "dev as it is\n", "report-prod": "prod as it is\n", "rehearsal-prod": "evicts 2 runs\n"}
-    hub.run("preview.comment", pages, "report.md")
-    (comment,) = hub.known()["comments"]
-    places = [comment["body"].index(text) for text in ("dev as it is", "evicts 2 runs", "prod as it is")]
-    assert places == sorted(places)
+    hub.run("preview.comment", {}, "report.md")
+    assert "# dev" in hub.known()["comments"][1]["body"]
 
 
 FORK = {"head": "stranger:change", "sha": "abc", "number": 7}
 
 
-def commented(hub: Hub, artifacts: dict[str, str], pulls: list[dict[str, Any]], **more: str) -> list[str]:
-    """The comments after the workflow of a repository of manifests, whose rehearsal left these artifacts."""
-    hub.state.write_text(
-        json.dumps({"comments": hub.known()["comments"] if hub.state.exists() else [], "pulls": pulls})
-    )
+def commented(hub: Hub, rehearsal: str | None, pulls: list[dict[str, Any]], **more: str) -> list[str]:
+    """The comments after the workflow of a repository of manifests, whose rehearsal left this artifact."""
+    comments = hub.known()["comments"] if hub.state.exists() else []
+    hub.state.write_text(json.dumps({"comments": comments, "pulls": pulls}))
     place = {"HEAD": "stranger:change", "SHA": "abc", "RUN_ID": "1", "CONCLUSION": "success"}
-    hub.run("comment.comment", artifacts, "rehearsal.md", **{**place, **more})
+    hub.run("comment.comment", {} if rehearsal is None else {"rehearsal": rehearsal}, "rehearsal.md", **place | more)
     return [comment["body"] for comment in hub.known()["comments"]]
 
 
 def test_a_rehearsal_of_manifests_is_written_into_one_comment_that_notifies_nobody(hub: Hub) -> None:
-    (first,) = commented(hub, {"rehearsal": "**evicts 2 runs** @everybody\n"}, [FORK])
+    (first,) = commented(hub, "**evicts 2 runs** @everybody\n", [FORK])
     mark, disclaimer, empty, *block = first.splitlines()
-    assert disclaimer.startswith(
-        "[The run](https://example.com/run) of the pull request's own workflow wrote this. Nobody"
-    )
+    run = "[The run](https://example.com/run)"
+    assert disclaimer.startswith(f"{run} of the pull request's own workflow wrote this. Nobody")
     assert (mark[:4], empty) == ("<!--", "")
     assert [line for line in block if line] == ["````", f"**evicts 2 runs** @{GAP}everybody", "````"]
-    (edited,) = commented(hub, {}, [FORK])
+    (edited,) = commented(hub, None, [FORK])
     assert "No manifest changes that decides in the queue." in edited
-    (failed,) = commented(hub, {}, [FORK], CONCLUSION="failure")
+    (failed,) = commented(hub, None, [FORK], CONCLUSION="failure")
     assert "There is no rehearsal." in failed
 
 
@@ -316,7 +298,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_result_stays_a_block_of_code_after_the_disclaimer(hub: Hub, name: str) -> None:
-    (comment,) = commented(hub, {"rehearsal": HOSTILE[name]}, [FORK])
+    (comment,) = commented(hub, HOSTILE[name], [FORK])
     before, inside, after = re.split(r"(?:^|[\r\n])````(?:[\r\n]|$)", comment)
     assert "Nobody has approved or checked it." in before
     assert "pproved by" not in before
@@ -328,22 +310,13 @@ def test_a_hostile_result_stays_a_block_of_code_after_the_disclaimer(hub: Hub, n
 
 def test_a_result_that_is_a_link_is_not_read(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("token")
-    hub.state.write_text(json.dumps({"comments": [], "pulls": [FORK]}))
-    (comment,) = commented(hub, {"rehearsal": "LINK " + str(tmp_path / "secret")}, [FORK])
+    (comment,) = commented(hub, f"LINK {tmp_path / 'secret'}", [FORK])
     assert "token" not in comment
 
 
 @pytest.mark.parametrize("pulls", [[], [{**FORK, "sha": "newer"}], [{**FORK, "head": "somebody:change"}]])
 def test_no_comment_is_written_on_another_pull_request(hub: Hub, pulls: list[dict[str, Any]]) -> None:
-    assert commented(hub, {"rehearsal": "number: 1\n"}, pulls) == []
-
-
-def test_a_fork_can_only_write_the_artifact_and_never_run_code_with_a_token() -> None:
-    rehearse, comment = COPIED["rehearse"], COPIED["comment"]
-    assert rehearse["jobs"]["rehearse"]["permissions"] == {"contents": "read"}
-    assert comment[True] == {"workflow_run": {"workflows": [rehearse["name"]], "types": ["completed"]}}
-    assert all("uses" not in step for step in comment["jobs"]["comment"]["steps"])
-    assert comment["permissions"] == rehearse["permissions"] == {}
+    assert commented(hub, "number: 1\n", pulls) == []
 
 
 def test_the_workflow_states_only_inputs_that_the_action_has() -> None:
@@ -377,27 +350,19 @@ def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> No
     assert "[snapshots.md](snapshots.md) says what it holds" in page
 
 
-def test_comments_of_others_stay_unchanged(hub: Hub) -> None:
-    hub.state.write_text(json.dumps({"comments": [{"id": 1, "body": "mine"}], "issues": []}))
-    hub.run("preview.comment", {}, "report.md")
-    others, ours = hub.known()["comments"]
-    assert others["body"] == "mine"
-    assert "# dev" in ours["body"]
-
-
 def test_drift_is_reported_in_one_issue_that_is_closed_afterwards(hub: Hub) -> None:
-    hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
-    assert hub.known()["issues"] == []
-    hub.run("drift.tell", {"drift-prod": "~ Cluster\n"}, "drift.txt", LOOKED="failure")
-    (issue,) = hub.known()["issues"]
+    def issues(artifacts: dict[str, str], looked: str) -> list[dict[str, Any]]:
+        hub.run("drift.tell", artifacts, "drift.txt", LOOKED=looked)
+        return list(hub.known()["issues"])
+
+    assert issues({}, "success") == []
+    (issue,) = issues({"drift-prod": "~ Cluster\n"}, "failure")
     assert "## prod\n~~~~~\n~ Cluster\n~~~~~" in issue["body"]
     assert "## dev" not in issue["body"]
-    hub.run("drift.tell", {"drift-dev": "~ Bucket\n"}, "drift.txt", LOOKED="failure")
-    (issue,) = hub.known()["issues"]
+    (issue,) = issues({"drift-dev": "~ Bucket\n"}, "failure")
     assert "~ Bucket" in issue["body"]
     assert "~ Cluster" not in issue["body"]
-    hub.run("drift.tell", {}, "drift.txt", LOOKED="success")
-    (issue,) = hub.known()["issues"]
+    (issue,) = issues({}, "success")
     assert not issue["open"]
 
 

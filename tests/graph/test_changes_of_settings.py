@@ -4,13 +4,11 @@ The program runs as a whole on both configurations. The emulated gcp plugin, whi
 provider, compares what they register.
 """
 
-from __future__ import annotations
-
+import contextlib
 import copy
 import json
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,69 +18,49 @@ from pydantic import BaseModel
 
 from gke_ai.settings import model
 from tests.support import planning, recorded
+from tests.support.mistakes import drop, put
 from tests.support.planning import operations
-from tests.support.recorder import Record, run_program
+from tests.support.recorder import ROOT, Record, run_program
 
 Config = dict[str, Any]
 Plan = dict[str, str]
 
-TABLE: dict[str, Any] = yaml.load(
-    (Path(__file__).parent.parent / "data" / "changes_of_settings.yaml").read_text(), yaml.CSafeLoader
-)
+TABLE: dict[str, Any] = yaml.load((ROOT / "tests/data/changes_of_settings.yaml").read_text(), yaml.CSafeLoader)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A setting that is off in `base` and on with `change`, and what either step does."""
-
-    base: Config
-    change: Config
-    on: Plan
-    off: Plan
-
-
-def row(entry: dict[str, Any]) -> Row:
-    """A row of the table."""
+def row(entry: dict[str, Any]) -> tuple[Config, Config, Plan, Plan]:
+    """A configuration in which a setting is off, another in which it is on, and what either step does."""
     base = changed(TABLE["bases"][entry.get("base", "standard")], entry.get("with", {}))
     on = plan(**entry["turned_on"])
-    return Row(base, entry["put"], on, plan(**entry["turned_off"]) if "turned_off" in entry else on)
+    return base, changed(base, entry["put"]), on, plan(**entry["turned_off"]) if "turned_off" in entry else on
 
 
 def plan(**operations: str | list[str]) -> Plan:
     """What happens to each resource, by the names that have an operation."""
-    return {
-        name: operation
-        for operation, names in operations.items()
-        for name in ([names] if isinstance(names, str) else names)
-    }
+    named = {operation: [names] if isinstance(names, str) else names for operation, names in operations.items()}
+    return {name: operation for operation, names in named.items() for name in names}
 
 
 def changed(config: Config, change: Config) -> Config:
-    """The configuration with the keys at these paths set; None removes one."""
+    """The configuration with the keys at these paths set; None removes one that is there."""
     result = copy.deepcopy(config)
     for path, value in change.items():
-        *parents, last = path.split(".")
-        place: Any = result
-        for parent in parents:
-            place = place[int(parent)] if parent.isdigit() else place.setdefault(parent, {})
-        if value is None:
-            place.pop(last, None)
-        else:
-            place[last] = value
+        with contextlib.suppress(KeyError):
+            (drop(path) if value is None else put(path, value))(result)
     return result
 
 
 RECORDS: dict[str, Record] = {}
 """What each configuration registers: most rows have the same base."""
 CASES = [
-    *(pytest.param(row(entry), id=f"{key}: {entry['put']}") for key, rows in TABLE["keys"].items() for entry in rows),
-    *(pytest.param(row(entry), id=name) for name, entry in TABLE["further"].items()),
+    *(pytest.param(*row(entry), id=f"{key}: {entry['put']}") for key, rows in TABLE["keys"].items() for entry in rows),
+    *(pytest.param(*row(entry), id=name) for name, entry in TABLE["further"].items()),
 ]
 
 
-@pytest.mark.parametrize("row", CASES)
+@pytest.mark.parametrize(("off", "on", "turned_on", "turned_off"), CASES)
 def test_a_setting_is_turned_on_and_off_as_the_provider_plans_it(
-    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    off: Config, on: Config, turned_on: Plan, turned_off: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An existing cluster has what the stack expects.
     monkeypatch.setattr("gke_ai.program.cluster.check_content", lambda *_: None)
@@ -94,9 +72,9 @@ def test_a_setting_is_turned_on_and_off_as_the_provider_plans_it(
             RECORDS[text] = run_program(keys, False, monkeypatch)
         return RECORDS[text]
 
-    off, on = run(row.base), run(changed(row.base, row.change))
-    assert operations(planning.known(off), on, tmp_path / "on") == row.on
-    assert operations(planning.known(on), off, tmp_path / "off") == row.off
+    without, having = run(off), run(on)
+    assert operations(planning.known(without), having, tmp_path / "on") == turned_on
+    assert operations(planning.known(having), without, tmp_path / "off") == turned_off
 
 
 def optional_keys(section: type[BaseModel], path: str) -> Iterator[str]:
@@ -119,13 +97,8 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 
 
 # --- upgrades -----------------------------------------------------------------------------------------------------
-
 # As docs/upgrading.md lists them: newly stated off forms, and the label of pools, all in place.
-UPGRADES = {
-    "dev": plan(update="Cluster ai-dev"),
-    "prod": plan(update="Cluster ai-prod"),
-    "multislice-training": plan(update="Cluster multislice-cluster"),
-}
+UPGRADES = {"dev": "Cluster ai-dev", "prod": "Cluster ai-prod", "multislice-training": "Cluster multislice-cluster"}
 
 
 @pytest.mark.parametrize("system", recorded.systems("0.2.0"))
@@ -134,16 +107,14 @@ def test_an_upgrade_replaces_no_cluster_and_no_pool(
 ) -> None:
     config, resources = recorded.read("0.2.0", system, "test")
     state = {
-        (resource["type"], resource["urn"].split("::", 3)[3]): planning.Known(
-            resource.get("inputs", {}), resource.get("outputs", {})
-        )
-        for resource in resources
+        (old["type"], old["urn"].split("::", 3)[3]): planning.Known(old.get("inputs", {}), old.get("outputs", {}))
+        for old in resources
         # A member is named by the project's number, which this recorder makes up.
-        if not resource["type"].endswith("IAMMember")
+        if not old["type"].endswith("IAMMember")
     }
     after = run_program({"gcp:project": "stand-in-project", **config}, False, monkeypatch)
     planned = {name: plan for name, plan in operations(state, after, tmp_path).items() if "IAMMember" not in name}
     # Each pool gets its label.
     pools = {"gke-ai:index:GpuNodePool", "gke-ai:index:TpuNodePool", "gke-ai:index:FlexStartTpuPool"}
     labeled = [f"NodePool {pool.name}" for pool in after.resources.values() if pool.type in pools]
-    assert planned == UPGRADES.get(system, {}) | plan(update=labeled)
+    assert planned == plan(update=[*labeled, *([UPGRADES[system]] if system in UPGRADES else [])])

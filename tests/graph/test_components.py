@@ -1,9 +1,9 @@
 """Each component: the resources that it creates, the fields that it omits, and the arguments that it refuses."""
 
-from __future__ import annotations
-
 import asyncio
+import itertools
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.components import (
     ClusterConnection,
     FinetuneJob,
-    GkeCluster,
     KueueStack,
     NodeFlavor,
     VllmServer,
@@ -33,78 +33,56 @@ from gke_ai.components.runs.job import explained
 from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support import cluster_client
+from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.settings import load, model
 from tests.support.recorder import PROJECT, ROOT, Record, failed, record
 
-TOKEN = model.TokenSecret()
-CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
-RUN: dict[str, Any] = {
-    "name": "r",
-    "namespace": "llm",
-    "accelerator": "nvidia-l4",
-    "queue": "lq",
-    "volume": {"bucket": "b"},
-}
+RUN: dict[str, Any] = {"name": "r", "namespace": "llm", "accelerator": "nvidia-l4", "queue": "lq"}
+RUN = {"name": "r", "namespace": "llm", "accelerator": "nvidia-l4", "queue": "lq", "volume": {"bucket": "b"}}
 
 Build = Callable[..., Record]
-
-
-# --- as a package for other languages ---------------------------------------------------------------------------------
-
-
-def test_component_type_is_the_token_of_the_package(build: Build) -> None:
-    (cluster,) = build(GkeCluster, CLUSTER).all("GkeCluster")
-    assert cluster.type == "gke-ai:index:GkeCluster"
 
 
 def cluster() -> ClusterConnection:
     return ClusterConnection("theirs", kubeconfig="kubeconfig")
 
 
-# --- arguments in Python ----------------------------------------------------------------------------------------------
-
-
 def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The sections of a stack, as `settings.load` reads them or as a Python program builds them."""
-    loaded = load(
-        {"serving": [{"name": "s", "engine": "vllm", "model": "m", "gpus": 2, "accelerator": "nvidia-l4"}]}, PROJECT
-    )
-    section = loaded.settings.serving[0]
+    server: dict[str, Any] = {"model": "m", "gpus": 2, "accelerator": "nvidia-l4"}
+    loaded = load({"serving": [{"name": "s", "engine": "vllm", **server}]}, PROJECT)
 
     def of_a_stack() -> None:
-        VllmServer.of("x", None, section=section, placed=loaded.servers[0], cluster=cluster())
+        VllmServer.of("x", None, section=loaded.settings.serving[0], placed=loaded.servers[0], cluster=cluster())
 
     def of_a_program() -> None:
-        VllmServer(
-            "s", namespace="llm", model="m", gpus=2, accelerator="nvidia-l4", cluster=cluster(), token_secret=TOKEN
-        )
+        VllmServer("s", namespace="llm", cluster=cluster(), token_secret=model.TokenSecret(), **server)
 
-    first, second = (
-        record(program, False, monkeypatch).one("Deployment").inputs for program in (of_a_stack, of_a_program)
-    )
+    first, second = (record(run, False, monkeypatch).one("Deployment").inputs for run in (of_a_stack, of_a_program))
     assert first == second
     assert first["spec"]["template"]["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 
 
-def test_misspelled_field_of_a_section_is_refused_with_its_name() -> None:
-    with pytest.raises(ValidationError, match=r"(?s)Vllm\nreplicaz\n  Extra inputs are not permitted"):
-        model.Vllm(engine="vllm", name="s", model="m", replicaz=2)  # type: ignore[call-arg]
+SERVER, POOL = {"engine": "vllm", "name": "s", "model": "m"}, {"name": "p", "machine_type": "g2-standard-24"}
 
 
-def test_wrong_field_of_a_section_is_refused_with_its_name() -> None:
-    with pytest.raises(ValidationError, match=r"(?s)Autoscaling\nmaxNodes\n  Field required"):
-        model.Autoscaling(min_nodes=1)  # type: ignore[call-arg]
-    with pytest.raises(
-        ValidationError, match=r"(?s)GpuPool\ndriver\n  Input should be 'default', 'latest' or 'disabled'"
-    ):
-        model.GpuPool(name="p", machine_type="g2-standard-24", driver="newest")  # type: ignore[arg-type]
-
-
-def test_renamed_field_of_a_section_is_refused_with_the_new_name() -> None:
-    with pytest.raises(ValidationError, match=r"(?s)GpuPool\ncreate_first\n  was renamed: write create_before_delete"):
-        model.GpuPool(name="p", machine_type="g2-standard-24", create_first=True)  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("section", "field", "message"),
+    [
+        (model.Vllm, {**SERVER, "replicaz": 2}, "replicaz\n  Extra inputs are not permitted"),
+        (model.Autoscaling, {"min_nodes": 1}, "maxNodes\n  Field required"),
+        (model.GpuPool, {**POOL, "driver": "newest"}, "driver\n  Input should be 'default', 'latest' or 'disabled'"),
+        (model.GpuPool, {**POOL, "create_first": True}, "create_first\n  was renamed: write create_before_delete"),
+    ],
+    ids=["misspelled", "missing", "wrong", "renamed"],
+)
+def test_a_bad_field_of_a_section_is_refused_with_its_name(
+    section: type[BaseModel], field: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(f"{section.__name__}\n{message}")):
+        section(**field)
 
 
 def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,56 +101,34 @@ def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatc
     pulumi.runtime.set_all_config({"gcp:project": PROJECT, "gke-ai:hfToken": "hf_canary"}, ["gke-ai:hfToken"])
     program = ROOT / "examples" / "python"
     recorded = record(lambda: runpy.run_path(str(program), run_name="__main__"), False, monkeypatch)
-    kinds = {
-        resource.type.rpartition(":")[2]
-        for resource in recorded.resources.values()
-        if resource.type.startswith("gke-ai:")
-    }
-    assert kinds == {"GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer"}
+    kinds = {resource.type for resource in recorded.resources.values() if resource.type.startswith("gke-ai:")}
+    names = ("GkeCluster", "GpuNodePool", "KueueStack", "WorkloadNamespace", "VllmServer")
+    assert kinds == {f"gke-ai:index:{name}" for name in names}, "the tokens of the package for other languages"
     server = recorded.one("Deployment")
     assert server.inputs["metadata"]["labels"] == {"app": "gemma", "kueue.x-k8s.io/queue-name": "team"}
     assert {"ClusterQueue gpus", "LocalQueue team", "NodePool l4"} <= recorded.waits_for(server)
     assert recorded.outputs["url"] == "http://gemma.llm.svc.cluster.local:8000"
 
 
-# --- cluster ----------------------------------------------------------------------------------------------------------
-
-
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from gke_ai.kube.kubeconfig import kubeconfig
-
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}
     assert named["users"][0]["user"].keys() == {"exec"}
     assert named["users"][0]["user"]["exec"]["provideClusterInfo"] is True
 
 
-# --- bucket -----------------------------------------------------------------------------------------------------------
-
-
-# --- GPU pool ---------------------------------------------------------------------------------------------------------
-
-
-# --- Kueue and namespaces ---------------------------------------------------------------------------------------------
-
-
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
     gpu = {"cpu": "8", "nvidia.com/gpu": "2"}
-    flavors = [{"flavor": "spot", "quota": gpu}, {"flavor": "plain", "quota": {"memory": "1Gi"}}]
-    flavors.append({"flavor": "paid", "quota": dict(reversed(gpu.items()))})
-    stack = build(
-        KueueStack,
-        {"namespaces": []},
-        flavors=[{"name": name} for name in ("spot", "plain", "paid")],
-        cluster_queues=[{"name": "q", "cohort": "all", "flavors": flavors}],
-    )
-    spec = stack.one("ClusterQueue").inputs["spec"]
+    quotas = {"spot": gpu, "plain": {"memory": "1Gi"}, "paid": dict(reversed(gpu.items()))}
+    flavors = [{"flavor": name, "quota": quota} for name, quota in quotas.items()]
+    queue = {"name": "q", "cohort": "all", "flavors": flavors}
+    args = {"namespaces": [], "flavors": [{"name": name} for name in quotas], "cluster_queues": [queue]}
+    spec = build(KueueStack, args).one("ClusterQueue").inputs["spec"]
     assert spec["cohortName"] == "all"
-    covered = [
-        (group["coveredResources"], [flavor["name"] for flavor in group["flavors"]]) for group in spec["resourceGroups"]
-    ]
+    groups = spec["resourceGroups"]
+    covered = [(group["coveredResources"], [flavor["name"] for flavor in group["flavors"]]) for group in groups]
     assert covered == [(["cpu", "nvidia.com/gpu"], ["spot", "paid"]), (["memory"], ["plain"])]
-    for group in spec["resourceGroups"]:
+    for group in groups:
         for flavor in group["flavors"]:
             assert [resource["name"] for resource in flavor["resources"]] == group["coveredResources"]
 
@@ -182,29 +138,24 @@ def test_secret_without_a_token_is_refused(build: Build) -> None:
         build(WorkloadNamespace, {"name": "llm", "token_secrets": [{"name": "hf", "key": "k"}]})
 
 
-# --- server -----------------------------------------------------------------------------------------------------------
+def container_of(build: Build, **run: Any) -> dict[str, Any]:
+    """The container of a run."""
+    (container,) = build(FinetuneJob, RUN, **run).one("Job").inputs["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
-def container(of: Record, kind: str) -> dict[str, Any]:
-    (only_container,) = of.one(kind).inputs["spec"]["template"]["spec"]["containers"]
-    result: dict[str, Any] = only_container
-    return result
-
-
-# --- fine-tuning run --------------------------------------------------------------------------------------------------
-
-
-def test_changed_run_is_created_beside_the_old_one(build: Build) -> None:
+def test_changed_run_is_created_beside_the_old_one_and_writes_to_another_folder(build: Build) -> None:
     first, changed = build(FinetuneJob, RUN), build(FinetuneJob, RUN, epochs=3)
     assert first.one("Job").urn != changed.one("Job").urn
     for recorded in (first, changed):
         job, service = recorded.one("Job"), recorded.one("Service")
-        assert job.retained
-        assert service.retained
+        assert (job.retained, service.retained) == (True, True)
         pod = job.inputs["spec"]["template"]["spec"]
         assert service.inputs["spec"]["selector"] == {"job-name": job.object_name}
         assert pod["subdomain"] == service.object_name
-        assert f"--main_process_ip {job.object_name}-0.{service.object_name} " in pod["containers"][0]["command"][2]
+        (container,) = pod["containers"]
+        assert f"--main_process_ip {job.object_name}-0.{service.object_name} " in container["command"][2]
+        assert {"name": "MODEL_PATH", "value": f"/model-data/{job.object_name}"} in container["env"]
     assert first.one("Service").object_name != changed.one("Service").object_name
 
 
@@ -227,30 +178,17 @@ def test_a_run_that_exists_already_is_named_with_the_command_that_deletes_it(
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
     run = model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed})
     explained(run, "x")
-    explain = bound[0]
+    (explain,) = bound
     assert explain(failed("forbidden")) is False
     assert messages == []
     assert explain(failed('jobs.batch "r" already exists')) is False
     (message,) = messages
-    name = run.object_name
     assert said in message
-    service = run.service_name + name.removeprefix("r")
-    command = f"kubectl -n {run.namespace} delete --ignore-not-found job/{name} service/{service}"
+    service = run.service_name + run.object_name.removeprefix("r")
+    command = f"kubectl -n {run.namespace} delete --ignore-not-found job/{run.object_name} service/{service}"
     assert message.endswith(command), "both stay, and each would stop the next up"
     assert explain(failed("field is immutable")) is False
     assert len(messages) == 1 + fixed
-
-
-def variable(job: Any, name: str) -> str:
-    container = job.inputs["spec"]["template"]["spec"]["containers"][0]
-    (value,) = (variable["value"] for variable in container["env"] if variable["name"] == name)
-    return str(value)
-
-
-def test_changed_run_writes_checkpoints_to_another_folder(build: Build) -> None:
-    first, changed = build(FinetuneJob, RUN).one("Job"), build(FinetuneJob, RUN, epochs=3).one("Job")
-    assert variable(first, "MODEL_PATH") == f"/model-data/{first.object_name}"
-    assert variable(changed, "MODEL_PATH") == f"/model-data/{changed.object_name}"
 
 
 @pytest.mark.parametrize(("index", "kept"), [("0", ["checkpoint-10"]), ("1", ["checkpoint-10", "checkpoint-20"])])
@@ -265,47 +203,39 @@ def test_first_pod_deletes_incomplete_checkpoints_before_it_trains(
         (folder / name).mkdir(parents=True)
         (folder / name / "model.safetensors").touch()
     (folder / "checkpoint-10" / "trainer_state.json").touch()
-    command = build(FinetuneJob, RUN).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]["command"]
+    command = container_of(build)["command"]
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODEL_PATH": str(folder), "JOB_COMPLETION_INDEX": index}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == f"trains with {' '.join(kept)}"
 
 
 def test_incomplete_checkpoints_stay_if_configured_or_with_a_fixed_name(build: Build) -> None:
-    def command(**more: Any) -> str:
-        container = build(FinetuneJob, RUN, **more).one("Job").inputs["spec"]["template"]["spec"]["containers"][0]
-        return str(container["command"][2])
-
-    assert command(remove_incomplete_checkpoints=False).startswith("accelerate launch")
-    assert command(fixed_name=True).startswith("accelerate launch")
-    assert "trainer_state.json" in command(fixed_name=True, remove_incomplete_checkpoints=True)
+    for kept in ({"remove_incomplete_checkpoints": False}, {"fixed_name": True}):
+        assert container_of(build, **kept)["command"][2].startswith("accelerate launch")
+    removed = container_of(build, fixed_name=True, remove_incomplete_checkpoints=True)
+    assert "trainer_state.json" in removed["command"][2]
 
 
 def test_run_has_one_process_per_gpu(build: Build) -> None:
     job = build(FinetuneJob, RUN, pods=3, gpus_per_pod=4).one("Job").inputs["spec"]
     assert (job["completions"], job["parallelism"]) == (3, 3)
-    command = job["template"]["spec"]["containers"][0]["command"][2]
-    assert "--num_processes 12 \\\n--num_machines 3 \\\n" in command
+    (container,) = job["template"]["spec"]["containers"]
+    assert "--num_processes 12 \\\n--num_machines 3 \\\n" in container["command"][2]
 
 
 # --- the first replica ------------------------------------------------------------------------------------------------
-
 WANTED = model.Tgi(engine="tgi", name="s", model="m", queue="lq", ready_timeout_seconds=10)
 
 
 def deployment(available: int = 0, observed: int = 1, revision: str = "1", **status: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "s", "uid": "d", "generation": 1, "annotations": {readiness.REVISION: revision}},
-        "status": {"observedGeneration": observed, "availableReplicas": available, **status},
-    }
+    metadata = {"name": "s", "uid": "d", "generation": 1, "annotations": {readiness.REVISION: revision}}
+    return {"metadata": metadata, "status": {"observedGeneration": observed, "availableReplicas": available, **status}}
 
 
-def replica_set(available: int = 0, revision: str = "1", owner: str = "d", **status: Any) -> dict[str, Any]:
-    metadata = {"uid": f"set-{revision}", "ownerReferences": [{"uid": owner}]}
-    return {
-        "metadata": {**metadata, "annotations": {readiness.REVISION: revision}},
-        "status": {"availableReplicas": available, **status},
-    }
+def replica_set(available: int = 0, revision: str = "1", owner: str = "d") -> dict[str, Any]:
+    annotations = {readiness.REVISION: revision}
+    metadata = {"uid": f"set-{revision}", "ownerReferences": [{"uid": owner}], "annotations": annotations}
+    return {"metadata": metadata, "status": {"availableReplicas": available}}
 
 
 def pod(
@@ -322,16 +252,19 @@ def pod(
 
 
 def workload(owner: str, message: str) -> dict[str, Any]:
-    return {
-        "metadata": {"ownerReferences": [{"uid": owner}]},
-        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": message}]},
-    }
+    conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
+    return {"metadata": {"ownerReferences": [{"uid": owner}]}, "status": {"conditions": conditions}}
 
 
-PULLING: dict[str, Any] = {
-    "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]
-}
+NO_IMAGE = {"reason": "ImagePullBackOff", "message": "not found"}
+PULLING: dict[str, Any] = {"containerStatuses": [{"state": {"waiting": NO_IMAGE}}]}
 LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
+REPLICA_FAILURE = [{"type": "ReplicaFailure", "message": "exceeded quota"}]
+ROLLING = deployment(1, revision="2", updatedReplicas=1)
+PODS = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
+UNSEEN, UNSCHEDULED = "quota: Kueue has not looked at the pod yet", "capacity: the pod is not scheduled yet"
+LOADS = "the model to be loaded: the container runs and does not pass its readiness probe yet"
+NO_PULL = "its container to start: ImagePullBackOff not found"
 
 
 @pytest.mark.parametrize(
@@ -342,51 +275,31 @@ LOADING: dict[str, Any] = {"containerStatuses": [{"state": {"running": {}}}]}
         ((deployment(1, observed=0), [replica_set(1)], [pod(scheduled="x")], []), "its Deployment to be rolled out"),
         ((deployment(1, revision="2"), [replica_set(1)], [pod()], []), "its Deployment to be rolled out"),
         ((deployment(), [replica_set()], [], []), "its pods to be created"),
-        (
-            (deployment(conditions=[{"type": "ReplicaFailure", "message": "exceeded quota"}]), [replica_set()], [], []),
-            "its pods to be created: exceeded quota",
-        ),
+        ((deployment(conditions=REPLICA_FAILURE), [replica_set()], [], []), "its pods to be created: exceeded quota"),
         ((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "no quota")]), "quota: no quota"),
-        ((deployment(), [replica_set()], [pod(gated=True)], [workload("other", "else")]), "quota: Kueue has not"),
-        ((deployment(), [replica_set()], [pod(scheduled="0/3 nodes. preemption: 0/3")], []), "capacity: 0/3 nodes"),
+        ((deployment(), [replica_set()], [pod(gated=True)], [workload("other", "else")]), UNSEEN),
+        ((deployment(), [replica_set()], [pod(scheduled="0/3 nodes. preemption: 0/3")], []), "capacity: 0/3 nodes."),
         ((deployment(), [replica_set()], [pod(scheduled="")], []), "its container to start on n"),
-        ((deployment(), [replica_set()], [pod(**PULLING)], []), "its container to start: ImagePullBackOff not found"),
-        ((deployment(), [replica_set()], [pod(**LOADING)], []), "the model to be loaded"),
-        ((deployment(), [replica_set()], [pod(gated=True), pod("b", **LOADING)], []), "the model to be loaded"),
+        ((deployment(), [replica_set()], [pod(**PULLING)], []), NO_PULL),
+        ((deployment(), [replica_set()], [pod(**LOADING)], []), LOADS),
+        ((deployment(), [replica_set()], [pod(gated=True), pod("b", **LOADING)], []), LOADS),
+        # The ReplicaSet of another Deployment with the same label does not count.
+        ((deployment(), [replica_set(1, owner="other"), replica_set()], [pod()], []), UNSCHEDULED),
+        # With a broken new image the old pod keeps serving, but its readiness does not count.
+        ((ROLLING, [replica_set(1), replica_set(0, "2")], PODS, []), f"{NO_PULL}; its earlier replicas keep serving"),
+        ((ROLLING, [replica_set(1), replica_set(1, "2")], PODS, []), None),
     ],
 )
 def test_server_reports_why_it_waits(found: tuple[Any, Any, Any, Any], reason: str | None) -> None:
-    message = readiness.waits_for(*found)
-    assert message is None if reason is None else message is not None and message.startswith(reason)
+    assert readiness.waits_for(*found) == reason
 
 
-def test_replica_of_an_earlier_revision_does_not_make_a_server_ready() -> None:
-    """With a broken new image the old pod keeps serving, but its readiness does not count."""
-    old, new = replica_set(1), replica_set(revision="2")
-    pods = [pod("old", **LOADING), pod("new", revision="2", **PULLING)]
-    rolling = deployment(1, revision="2", updatedReplicas=1)
-    message = readiness.waits_for(rolling, [old, new], pods, [])
-    assert message == "its container to start: ImagePullBackOff not found; its earlier replicas keep serving"
-    assert readiness.waits_for(rolling, [old, replica_set(1, "2")], pods, []) is None
-
-
-def test_replica_set_of_another_deployment_with_the_same_label_does_not_count() -> None:
-    assert readiness.waits_for(deployment(), [replica_set(1, owner="other"), replica_set()], [pod()], []) is not None
-
-
-class Looks:
-    """A cluster that returns one state after the other, and then keeps the last."""
-
-    def __init__(self, *states: Any) -> None:
-        self.states = list(states)
-        self.looked = 0
-
-    def look(self, _: model.Server) -> Any:
-        self.looked += 1
-        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        if isinstance(state, Exception):
-            raise state
-        return state
+def wait(*states: Any) -> mock.Mock:
+    """Waits in a cluster that returns one state after the other, and then keeps the last."""
+    cluster = mock.Mock()
+    cluster.look.side_effect = itertools.chain(states, itertools.repeat(states[-1]))
+    asyncio.run(readiness.wait_for(WANTED, cluster, mock.Mock()))
+    return cluster
 
 
 @pytest.fixture
@@ -404,40 +317,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return messages
 
 
-def wait(cluster: Looks) -> None:
-    asyncio.run(readiness.wait_for(WANTED, cluster, None))  # type: ignore[arg-type]
-
-
-def test_ready_server_is_read_only_once(clock: list[str]) -> None:
-    cluster = Looks((deployment(1), [replica_set(1)], [pod()], []))
-    wait(cluster)
-    assert cluster.looked == 1
+def test_ready_server_is_read_only_once_by_a_watch_that_survives_an_api_without_an_answer(clock: list[str]) -> None:
+    ready: Any = (deployment(1), [replica_set(1)], [pod()], [])
+    assert wait(ready).look.call_count == 1
     assert clock == []
+    wait(*[ConnectionError("connection refused\nmore")] * 6, ready)
+    assert clock == ["llm/s waits for the cluster to answer: connection refused"]
 
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
     preview: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded: list[str] = []
+    threads = mock.Mock()
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
-    threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
     monkeypatch.setattr("gke_ai.components.support.cluster_client._THREADS", threads)
     cluster_client.load_client.cache_clear()
     for _ in range(2):
         cluster_client.load_client()
-    assert loaded == ([] if preview else ["kubernetes.client"])
-
-
-def test_watch_survives_an_api_that_does_not_answer(clock: list[str]) -> None:
-    refused = ConnectionError("connection refused\nmore")
-    wait(Looks(*[refused] * 6, (deployment(1), [replica_set(1)], [pod()], [])))
-    assert clock == ["llm/s waits for the cluster to answer: connection refused"]
+    assert [call.args[1] for call in threads.submit.call_args_list] == ([] if preview else ["kubernetes.client"])
 
 
 def test_server_that_is_never_ready_fails_the_update_with_a_remedy(clock: list[str]) -> None:
     with pytest.raises(pulumi.RunError, match="quota: full") as failure:
-        wait(Looks((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")])))
+        wait((deployment(), [replica_set()], [pod(gated=True)], [workload("p", "full")]))
     assert "readyTimeoutSeconds" in str(failure.value)
     assert "after 10 s" in str(failure.value)
     assert clock == ["llm/s waits for quota: full"], "said once, not at every look"

@@ -1,8 +1,5 @@
 """GPUDirect-TCPX and TCPXO: what a run over several nodes of A3 High or A3 Mega makes of networks, nodes and pods."""
 
-from __future__ import annotations
-
-import copy
 import json
 from typing import Any
 
@@ -22,7 +19,7 @@ MACHINES = [("high", "tcpx", 4), ("good", "tcpxo", 8)]
 
 def stack_of(name: str = "good", **changes: Any) -> Object:
     """A stack with a run of two nodes."""
-    values = copy.deepcopy(base("gpudirect", name))
+    values = base("gpudirect", name)
     values["gpuPools"][0] |= changes
     return {f"{PREFIX}{key}": value for key, value in values.items()}
 
@@ -52,11 +49,7 @@ def test_a_pool_has_one_network_for_each_nic(name: str, technology: str, count: 
     assert [config["network"] for config in configs] == [config["subnetwork"] for config in configs] == names
     assert pool.inputs["nodeConfig"]["labels"][GPUDIRECT_LABEL] == technology
     assert f"GKENetworkParamSet vpc{count}" in record.waits_for(pool)
-
-
-@pytest.mark.parametrize(("name", "technology", "count"), MACHINES)
-def test_the_cluster_has_an_object_for_each_network(name: str, technology: str, count: int) -> None:
-    record = shared_record(stack_of(name))
+    # In the cluster, an object for each network, and the agents.
     parameters = record.all("GKENetworkParamSet")
     assert [item.inputs["spec"]["deviceMode"] for item in parameters] == ["NetDevice"] * count
     named = [item for item in record.all("Network") if item.inputs.get("kind") == "Network"]
@@ -96,21 +89,18 @@ def test_pods_of_a_fine_tuning_run_have_the_same() -> None:
     of_job = template_of(shared_record(values))
     values[f"{PREFIX}training"] = [{"name": "tune", "queue": "lq", "namespace": "llm", **pods}]
     template = shared_record(values).one("Job").inputs["spec"]["template"]
-    added = [
-        key for key in of_job["metadata"]["annotations"] if key.split("/")[0] in ("networking.gke.io", "devices.gke.io")
-    ]
-    assert len(added) == 3
-    assert {key: template["metadata"]["annotations"][key] for key in added} == {
-        key: of_job["metadata"]["annotations"][key] for key in added
-    }
+    annotations, hosts = of_job["metadata"]["annotations"], ("networking.gke.io", "devices.gke.io")
+    shared = {key: text for key, text in annotations.items() if key.split("/")[0] in hosts}
+    assert len(shared) == 3
+    assert shared.items() <= template["metadata"]["annotations"].items()
     pod = template["spec"]
     assert pod["initContainers"] == of_job["spec"]["initContainers"]
     assert pod["nodeSelector"][GPUDIRECT_LABEL] == "tcpxo"
-    assert {
-        mount["name"] for mount in (*pod["initContainers"][0]["volumeMounts"], *pod["containers"][0]["volumeMounts"])
-    } == {volume["name"] for volume in pod["volumes"]}
-    assert {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"} in pod["containers"][0]["env"]
-    assert "set_nccl_env" not in pod["containers"][0]["command"][2]
+    (daemon,), (container,) = pod["initContainers"], pod["containers"]
+    mounted = {mount["name"] for mount in (*daemon["volumeMounts"], *container["volumeMounts"])}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"} in container["env"]
+    assert "set_nccl_env" not in container["command"][2]
 
 
 def test_the_daemon_counts_in_the_queue_and_the_agents_on_the_node() -> None:
@@ -124,13 +114,10 @@ def test_the_daemon_counts_in_the_queue_and_the_agents_on_the_node() -> None:
     assert without.node_pools[0].room["cpu"] - with_networks.node_pools[0].room["cpu"] == parse_quantity("300m")
 
 
-def test_a_key_keeps_the_networks_without_a_run() -> None:
+def test_a_key_keeps_the_networks_without_a_run_and_multi_networking_keeps_the_cluster() -> None:
     values = stack_of(gpuDirect=True)
     values[f"{PREFIX}training"] = []
     assert load_stack(values).pools[0].fabric.technology is not None
-
-
-def test_a_change_of_multi_networking_keeps_the_cluster_and_its_objects() -> None:
     values = stack_of(gpuDirect=False)
     values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
     before = shared_record(values).one("Cluster").replacement_trigger

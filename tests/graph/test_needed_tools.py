@@ -1,11 +1,8 @@
 """The tools that are built before a first `make up` are those that the stack will run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,24 +17,15 @@ from tests.support.repository import CONFIGURATIONS
 from tests.support.snapshots import TAKEN
 
 
-def images(value: object) -> set[str]:
-    """Every container image of an object."""
-    if isinstance(value, dict):
-        own = {value["image"]} if isinstance(value.get("image"), str) else set()
-        return own.union(*map(images, value.values()))
-    return set().union(*map(images, value)) if isinstance(value, list) else set()
-
-
 @pytest.mark.parametrize("path", CONFIGURATIONS)
 def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
     record = shared_record(configuration(path), True)
-    needed: set[str] = {"stack"}
-    for release in record.all("Release"):
-        needed |= {"helm", release.part}
-    inputs: list[Any] = [resource.inputs for resource in record.resources.values()]
-    if any("prometheus-adapter/prometheus-adapter:" in image for image in images(inputs)):
+    releases = {release.part for release in record.all("Release")}
+    needed = {"stack", *releases, *(["helm"] if releases else [])}
+    used = str([resource.inputs for resource in record.resources.values()])
+    if "prometheus-adapter/prometheus-adapter:" in used:
         needed |= {"prometheus", "prometheus-adapter"}
-    if any("/gateway-api-inference-extension/epp:" in image for image in images(inputs)):
+    if "/gateway-api-inference-extension/epp:" in used:
         needed |= {"endpoint-picker", "model-router"}  # which few gateways need, and which builds in seconds
     assert set(needed_tools(repository.source(path).read_text())) == needed
 
@@ -49,13 +37,10 @@ def test_it_runs_without_a_python_environment() -> None:
     assert done.stdout == "stack,helm,jobset,kueue\n"
 
 
-def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
-    assert needed("up", {"GKE_AI_STACK": "nowhere"}) == ["stack"]
-
-
 @pytest.mark.parametrize(
     ("verb", "options", "tools"),
     [
+        ("up", {}, "stack"),
         ("rehearse", {"UPGRADE": "kueue"}, "stack,kueue-0.18.4"),
         ("rehearse", {"UPGRADE": "kueue,jobset"}, "stack,kueue-0.18.4,jobset-0.11.1"),
         ("rehearse", {"UPGRADE": "jobset"}, "stack,jobset-0.11.1"),
@@ -66,7 +51,7 @@ def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
         ("when", {"INTERVAL": "1"}, "kubernetes,etcd,kwok,helm,kueue,jobset,stack,kueue-simulation"),
     ],
 )
-def test_what_runs_on_a_temporary_emulator_names_its_tools(verb: str, options: dict[str, str], tools: str) -> None:
+def test_a_verb_needs_its_tools_without_a_configuration(verb: str, options: dict[str, str], tools: str) -> None:
     stated = {"GKE_AI_STACK": "nowhere", **{f"GKE_AI_{name}": value for name, value in options.items()}}
     assert ",".join(needed(verb, stated)) == tools
 

@@ -1,7 +1,5 @@
 """A private Standard cluster on its own network: resources, their order, and what stays unchanged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +10,15 @@ from emulator.google.clusters import LocalClusters
 from emulator.google.plugin import RESOURCES
 from emulator.google.resource import Cloud
 from emulator.pulumi.plugin import decode, encode
-from gke_ai import components
 from gke_ai.catalog.machines.zones import node_zones
 from gke_ai.catalog.project import apis, identities
 from gke_ai.catalog.project.addresses import nodes_by_addresses, nodes_by_pods
 from gke_ai.catalog.project.registries import registry_of
-from gke_ai.components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
+from gke_ai.components import GkeCluster
 from gke_ai.components.arguments import Refused
-from gke_ai.settings import ResolvedStack, Settings, load
-from gke_ai.settings.model import Tenant, Vpc
+from gke_ai.settings import ResolvedStack
 from gke_ai.settings.resolved import needs
-from tests.support.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
+from tests.support.recorder import PROJECT, Record, configuration, load_stack, run_program, shared_record
 from tests.support.recorder import Cloud as Mocks
 
 STANDARD = "examples/mixed-training-inference.yaml"
@@ -30,55 +26,41 @@ AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 TPUS = "examples/multislice-training.yaml"
 CLASSES = "examples/cost-optimized-serving.yaml"
 ACCOUNT = f"gke-nodes@{PROJECT}.iam.gserviceaccount.com"
-PRIVATE: dict[str, Any] = {
-    "vpc": {},
-    "privateNodes": True,
-    "publicEndpoint": False,
-    "dnsEndpoint": True,
-    "nodeServiceAccount": "gke-nodes",
-}
-TENANT = Tenant(name="research")
+OWN_ACCOUNT = {"nodeServiceAccount": "gke-nodes"}
+PRIVATE = {"vpc": {}, "privateNodes": True, "publicEndpoint": False, "dnsEndpoint": True, **OWN_ACCOUNT}
 
 both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 Build = Callable[..., Record]
 
 
-def recorded(path: str, cluster: dict[str, Any], preview: bool = False, **sections: Any) -> Record:
-    """The record of an example with some keys of its cluster and some sections replaced."""
+def changed(path: str, cluster: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """An example with some keys of its cluster and some sections replaced."""
     config = configuration(path)
-    config["gke-ai:cluster"] = {**config["gke-ai:cluster"], **cluster}
-    return shared_record(config | {f"gke-ai:{name}": value for name, value in sections.items()}, preview)
+    config["gke-ai:cluster"] |= cluster
+    return config | {f"gke-ai:{name}": value for name, value in sections.items()}
 
 
-def settings_of(path: str, **sections: Any) -> Settings:
-    """The settings of an example with some sections replaced."""
-    values = {
-        key.removeprefix("gke-ai:"): section
-        for key, section in configuration(path).items()
-        if key.startswith("gke-ai:")
-    }
-    return load(values | sections, PROJECT).settings
+def recorded(path: str, cluster: dict[str, Any], preview: bool = False, **sections: Any) -> Record:
+    return shared_record(changed(path, cluster, **sections), preview)
+
+
+def stack_of(path: str, cluster: dict[str, Any] | None = None, **sections: Any) -> ResolvedStack:
+    return load_stack(changed(path, cluster or {}, **sections))
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------
-
-
 @both
 def test_cluster_uses_the_created_network(preview: bool) -> None:
     record = recorded(STANDARD, PRIVATE, preview)
-    network, subnetwork = record.one("Network").inputs, record.one("Subnetwork").inputs
+    network, subnetwork, cluster = (record.one(kind).inputs for kind in ("Network", "Subnetwork", "Cluster"))
     assert network["autoCreateSubnetworks"] is False
-    assert subnetwork["privateIpGoogleAccess"] is True
-    assert subnetwork["region"] == "us-central1"
+    assert (subnetwork["privateIpGoogleAccess"], subnetwork["region"]) == (True, "us-central1")
     ranges = {secondary["rangeName"]: secondary["ipCidrRange"] for secondary in subnetwork["secondaryIpRanges"]}
-    policy = record.one("Cluster").inputs["ipAllocationPolicy"]
-    assert ranges == {
-        policy["clusterSecondaryRangeName"]: "10.4.0.0/14",
-        policy["servicesSecondaryRangeName"]: "10.8.0.0/20",
-    }
-    assert {"Network llm-cluster", "Subnetwork llm-cluster", "RouterNat llm-cluster"} <= record.waits_for(
-        record.one("Cluster")
-    )
+    policy = cluster["ipAllocationPolicy"]
+    pods, services = policy["clusterSecondaryRangeName"], policy["servicesSecondaryRangeName"]
+    assert ranges == {pods: "10.4.0.0/14", services: "10.8.0.0/20"}
+    before = {"Network llm-cluster", "Subnetwork llm-cluster", "RouterNat llm-cluster"}
+    assert before <= record.waits_for(record.one("Cluster"))
 
 
 @both
@@ -99,32 +81,27 @@ def test_every_node_is_private_and_runs_as_the_created_account(preview: bool) ->
     assert record.one("Cluster").inputs["nodeConfig"]["serviceAccount"] == ACCOUNT
 
 
-def test_node_account_has_only_the_roles_of_nodes() -> None:
+def test_node_account_has_only_the_roles_of_nodes_and_reads_the_projects_registry_if_it_is_used() -> None:
+    def granted(record: Record) -> set[str]:
+        return {member.inputs["role"] for member in record.all("IAMMember") if ACCOUNT in member.inputs["member"]}
+
     record = recorded(STANDARD, PRIVATE)
     assert record.one("Account").inputs["accountId"] == "gke-nodes"
-    granted = {member.inputs["role"] for member in record.all("IAMMember") if ACCOUNT in member.inputs["member"]}
-    assert granted == {"roles/container.defaultNodeServiceAccount"}
-
-
-def test_nodes_read_the_projects_registry_if_the_stack_has_images_there() -> None:
-    serving = configuration(STANDARD)["gke-ai:serving"]
-    own = [{**serving[0], "image": f"us-central1-docker.pkg.dev/{PROJECT}/models/tgi:3.3.5"}]
-    record = recorded(STANDARD, PRIVATE, serving=own)
-    assert "roles/artifactregistry.reader" in {member.inputs["role"] for member in record.all("IAMMember")}
-    others = [{**serving[0], "image": "us-central1-docker.pkg.dev/another-project/models/tgi:3.3.5"}]
-    record = recorded(STANDARD, PRIVATE, serving=others)
-    assert "roles/artifactregistry.reader" not in {member.inputs["role"] for member in record.all("IAMMember")}
+    assert granted(record) == {"roles/container.defaultNodeServiceAccount"}
+    (server,) = configuration(STANDARD)["gke-ai:serving"]
+    for project, further in ((PROJECT, {"roles/artifactregistry.reader"}), ("another-project", set())):
+        image = f"us-central1-docker.pkg.dev/{project}/models/tgi:3.3.5"
+        with_image = recorded(STANDARD, PRIVATE, serving=[{**server, "image": image}])
+        assert granted(with_image) == granted(record) | further
 
 
 def test_pools_of_a_compute_class_run_as_the_account_too() -> None:
-    record = recorded(CLASSES, {"nodeServiceAccount": "gke-nodes"})
+    record = recorded(CLASSES, OWN_ACCOUNT)
     classes = [resource for resource in record.resources.values() if resource.inputs.get("kind") == "ComputeClass"]
     assert [resource.inputs["spec"]["nodePoolConfig"] for resource in classes] == [{"serviceAccount": ACCOUNT}]
 
 
 # --- ways to the control plane ----------------------------------------------------------------------------------------
-
-
 def test_unreachable_control_plane_is_refused(build: Build) -> None:
     with pytest.raises(Refused, match="public_endpoint: the control plane would have neither an IP address"):
         build(GkeCluster, {"name": "c", "project": PROJECT, "mode": "standard"}, public_endpoint=False)
@@ -139,69 +116,51 @@ def test_google_accepts_every_resource_of_the_cluster(path: str, cluster: dict[s
     cloud = Cloud(Store(), LocalClusters(), PROJECT)
     record = recorded(path, cluster, enableApis=True)
     resources = [resource for resource in record.resources.values() if resource.type in RESOURCES]
-    assert {"Network", "Subnetwork", "Cluster", "Service"} <= {
-        resource.type.rpartition(":")[2] for resource in resources
-    }
+    kinds = {resource.type.rpartition(":")[2] for resource in resources}
+    assert {"Network", "Subnetwork", "Cluster", "Service"} <= kinds
     for resource in resources:
         assert list(RESOURCES[resource.type](cloud).problems(decode(encode(resource.inputs)))) == [], resource.name
 
 
 # --- network policy ---------------------------------------------------------------------------------------------------
+TENANTS = {"tenants": [{"name": "research"}]}
 
 
 @pytest.mark.parametrize(
-    ("path", "vpc", "tenants", "expected"),
+    ("path", "cluster", "sections", "expected"),
     [
-        (STANDARD, None, [], None),
-        (STANDARD, Vpc(), [], "dataplaneV2"),
+        pytest.param(STANDARD, {}, {}, None, id="as before"),
+        pytest.param(STANDARD, {"vpc": {}}, {}, "dataplaneV2", id="own network"),
         # Dataplane V2 would replace a cluster that is there: a tenant that comes must not.
-        (STANDARD, None, [TENANT], "calico"),
-        (STANDARD, Vpc(), [TENANT], "dataplaneV2"),
-        (AUTOPILOT, Vpc(), [TENANT], None),
-        (CLASSES, None, [TENANT], "existing"),
-        (CLASSES, None, [], None),
-    ],
-    ids=[
-        "as before",
-        "own network",
-        "tenants",
-        "own network and tenants",
-        "Autopilot",
-        "existing and tenants",
-        "existing",
+        pytest.param(STANDARD, {}, TENANTS, "calico", id="tenants"),
+        pytest.param(STANDARD, {"vpc": {}}, TENANTS, "dataplaneV2", id="own network and tenants"),
+        pytest.param(AUTOPILOT, {"vpc": {}}, TENANTS, None, id="Autopilot"),
+        pytest.param(CLASSES, {}, TENANTS, "existing", id="existing and tenants"),
+        pytest.param(CLASSES, {}, {}, None, id="existing"),
     ],
 )
 def test_clusters_with_tenants_enforce_network_policies(
-    path: str, vpc: Vpc | None, tenants: list[Tenant], expected: str | None
+    path: str, cluster: dict[str, Any], sections: dict[str, Any], expected: str | None
 ) -> None:
-    loaded = settings_of(path)
-    cluster = loaded.cluster.model_copy(update={"vpc": vpc})
-    assert (
-        needs.network_policy(ResolvedStack(loaded.model_copy(update={"cluster": cluster, "tenants": tenants})))
-        == expected
-    )
+    assert needs.network_policy(stack_of(path, cluster, **sections)) == expected
 
 
 def test_changed_dataplane_replaces_the_cluster_and_calico_does_not(build: Build) -> None:
-    base = {"name": "c", "project": PROJECT, "mode": "standard"}
-
-    def inputs(policy: str | None) -> tuple[Registration, str]:
-        record = build(GkeCluster, base, **({"network_policy": policy} if policy else {}))
-        return record.one("Cluster"), record.one("kubernetes").inputs["clusterIdentifier"]
-
-    (plain, before), (v2, replaced), (calico, same) = inputs(None), inputs("dataplaneV2"), inputs("calico")
-    assert v2.inputs["datapathProvider"] == "ADVANCED_DATAPATH"
-    assert calico.inputs["networkPolicy"] == {"enabled": True, "provider": "CALICO"}
-    assert calico.inputs["addonsConfig"]["networkPolicyConfig"] == {"disabled": False}
-    assert "networkPolicy" not in v2.inputs
-    assert "datapathProvider" not in calico.inputs
+    args = {"name": "c", "project": PROJECT, "mode": "standard"}
+    policies: list[dict[str, str]] = [{}, {"network_policy": "dataplaneV2"}, {"network_policy": "calico"}]
+    records = [build(GkeCluster, args, **policy) for policy in policies]
+    plain, v2, calico = (record.one("Cluster").inputs for record in records)
+    before, replaced, same = (record.one("kubernetes").inputs["clusterIdentifier"] for record in records)
+    assert v2["datapathProvider"] == "ADVANCED_DATAPATH"
+    assert calico["networkPolicy"] == {"enabled": True, "provider": "CALICO"}
+    assert calico["addonsConfig"]["networkPolicyConfig"] == {"disabled": False}
+    assert "networkPolicy" not in v2
+    assert "datapathProvider" not in calico
     assert before == same != replaced
-    assert not {"networkPolicy", "datapathProvider"} & plain.inputs.keys()
+    assert not {"networkPolicy", "datapathProvider"} & plain.keys()
 
 
 # --- APIs -------------------------------------------------------------------------------------------------------------
-
-
 @both
 def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
     record = recorded(STANDARD, PRIVATE, preview, enableApis=True)
@@ -216,18 +175,25 @@ def test_resources_wait_until_their_api_is_enabled(preview: bool) -> None:
         assert waits(kind, name) == of_cluster, kind
 
 
-def test_stack_needs_only_the_apis_of_its_resources() -> None:
-    smallest_stack = settings_of(STANDARD, buckets=[], training=[])
-    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(needs.apis(ResolvedStack(smallest_stack)))
-    assert apis.STORAGE in needs.apis(ResolvedStack(settings_of(STANDARD)))
-    assert apis.SECRET_MANAGER in needs.apis(ResolvedStack(settings_of(STANDARD, hfTokenSecret="hf-token")))
-    assert apis.CONTAINER_FILE_SYSTEM not in needs.apis(ResolvedStack(settings_of(STANDARD)))
-    streaming = [pool | {"imageStreaming": True} for pool in configuration(STANDARD)["gke-ai:gpuPools"]]
-    assert apis.CONTAINER_FILE_SYSTEM in needs.apis(ResolvedStack(settings_of(STANDARD, gpuPools=streaming)))
-    # The metrics adapter's service account is made here.
-    assert apis.IAM in needs.apis(ResolvedStack(settings_of("examples/jetstream-autoscaling.yaml")))
-    account = smallest_stack.cluster.model_copy(update={"node_service_account": "gke-nodes"})
-    assert apis.IAM in needs.apis(ResolvedStack(smallest_stack.model_copy(update={"cluster": account})))
+STREAMING = [pool | {"imageStreaming": True} for pool in configuration(STANDARD)["gke-ai:gpuPools"]]
+SMALLEST: dict[str, Any] = {"buckets": [], "training": []}
+
+
+@pytest.mark.parametrize(
+    ("stack", "needed"),
+    [
+        pytest.param(stack_of(STANDARD, **SMALLEST), set(), id="none"),
+        pytest.param(stack_of(STANDARD), {apis.STORAGE}, id="a bucket"),
+        pytest.param(stack_of(STANDARD, hfTokenSecret="hf-token", **SMALLEST), {apis.SECRET_MANAGER}, id="a secret"),
+        pytest.param(stack_of(STANDARD, gpuPools=STREAMING, **SMALLEST), {apis.CONTAINER_FILE_SYSTEM}, id="streaming"),
+        # The metrics adapter's service account is created.
+        pytest.param(stack_of("examples/jetstream-autoscaling.yaml"), {apis.IAM, apis.STORAGE}, id="an adapter"),
+        pytest.param(stack_of(STANDARD, OWN_ACCOUNT, **SMALLEST), {apis.IAM}, id="an account"),
+    ],
+)
+def test_stack_needs_only_the_apis_of_its_resources(stack: ResolvedStack, needed: set[str]) -> None:
+    optional = {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER, apis.CONTAINER_FILE_SYSTEM}
+    assert optional & {*needs.apis(stack)} == needed
 
 
 def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
@@ -237,31 +203,23 @@ def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:
 
 
 # --- what there was ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT, TPUS])
 def test_stack_of_an_earlier_release_stays_as_it_is(path: str) -> None:
     """The program never states a property that replaces a cluster, unless its key is set. Off forms change in place:
     see tests/graph/test_changes_of_settings.py."""
     record = recorded(path, {})
-    new = {
-        *("ipAllocationPolicy", "nodeConfig", "networkPolicy"),
-        *("masterAuthorizedNetworksConfig", "datapathProvider"),
-    }
-    cluster = record.one("Cluster")
-    assert not new & cluster.inputs.keys()
-    assert "networkPolicyConfig" not in cluster.inputs.get("addonsConfig", {})
-    assert cluster.inputs["privateClusterConfig"] == {"enablePrivateNodes": False}
-    assert "authenticatorGroupsConfig" not in cluster.inputs, (
-        "the provider crashes if it creates one with an empty group"
-    )
+    cluster = record.one("Cluster").inputs
+    new = {"ipAllocationPolicy", "nodeConfig", "networkPolicy", "masterAuthorizedNetworksConfig", "datapathProvider"}
+    # The provider crashes if it creates a cluster with an empty group.
+    assert not {*new, "authenticatorGroupsConfig"} & cluster.keys()
+    assert "networkPolicyConfig" not in cluster.get("addonsConfig", {})
+    assert cluster["privateClusterConfig"] == {"enablePrivateNodes": False}
     for pool in record.all("NodePool"):
         assert pool.inputs["networkConfig"] == {"enablePrivateNodes": False}
         assert pool.inputs["nodeConfig"]["serviceAccount"] == "default"
     identifier = record.one("kubernetes").inputs["clusterIdentifier"]
     mode = "autopilot" if path == AUTOPILOT else "standard"
-    location = cluster.inputs["location"]
-    assert identifier == f"{PROJECT}/{location}/{cluster.inputs['name']}/{mode}/default/default"
+    assert identifier == f"{PROJECT}/{cluster['location']}/{cluster['name']}/{mode}/default/default"
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
@@ -271,122 +229,87 @@ def test_a_changed_identifier_replaces_the_cluster(path: str) -> None:
 
 
 # --- what the cloud keeps ---------------------------------------------------------------------------------------------
+UPDATE = "gcloud container clusters update llm-cluster --location us-central1 --project my-project"
+
+
+def warnings(cluster: dict[str, Any], kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is logged of a cluster with these keys in a cloud that kept this."""
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
+    monkeypatch.setattr(Mocks, "kept", kept)
+    run_program(changed(STANDARD, cluster), False, monkeypatch)
+    return messages
 
 
 @pytest.mark.parametrize(
     ("cluster", "kept", "warned"),
     [
-        ({}, ["8.8.8.0/24"], True),
-        ({}, [], False),
-        ({}, None, False),
-        ({"authorizedNetworks": ["8.8.4.0/24"]}, ["8.8.4.0/24"], False),
-        ({"publicEndpoint": False, "dnsEndpoint": True}, ["8.8.8.0/24"], False),
+        pytest.param({}, ["8.8.8.0/24"], True, id="kept"),
+        pytest.param({}, [], False, id="none are left"),
+        pytest.param({}, None, False, id="never had any"),
+        pytest.param({"authorizedNetworks": ["8.8.4.0/24"]}, ["8.8.4.0/24"], False, id="still asked for"),
+        pytest.param({"publicEndpoint": False, "dnsEndpoint": True}, ["8.8.8.0/24"], False, id="no address"),
     ],
-    ids=["kept", "none are left", "never had any", "still asked for", "no address that they hold for"],
 )
 def test_warning_about_kept_authorized_networks_has_the_command_that_removes_them(
     cluster: dict[str, Any], kept: list[str] | None, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages: list[str] = []
-    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
     blocks = None if kept is None else {"cidrBlocks": [{"cidrBlock": cidr} for cidr in kept]}
-    monkeypatch.setattr(Mocks, "kept", {"masterAuthorizedNetworksConfig": blocks})
-    config = configuration(STANDARD)
-    run_program(config | {"gke-ai:cluster": {**config["gke-ai:cluster"], **cluster}}, False, monkeypatch)
+    messages = warnings(cluster, {"masterAuthorizedNetworksConfig": blocks}, monkeypatch)
     networks = [text for text in messages if "authorizedNetworks" in text]
-    assert bool(networks) == warned
+    assert len(networks) == warned
     for text in networks:
         assert text.startswith("gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach")
-        assert (
-            "gcloud container clusters update llm-cluster --location us-central1 --project my-project "
-            "--no-enable-master-authorized-networks" in text
-        )
+        assert f"{UPDATE} --no-enable-master-authorized-networks" in text
 
 
-@pytest.mark.parametrize("maintained", [False, True], ids=["maintenance is removed", "maintenance is set"])
-def test_warning_about_kept_exclusions_has_the_commands_that_remove_them(
-    maintained: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages: list[str] = []
-    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
+def test_warning_about_kept_exclusions_has_the_commands_that_remove_them(monkeypatch: pytest.MonkeyPatch) -> None:
     period = {"startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
     exclusions = [{"exclusionName": name, **period} for name in ("pretraining", "launch")]
-    monkeypatch.setattr(Mocks, "kept", {"maintenancePolicy": {"maintenanceExclusions": exclusions}})
+    kept = {"maintenancePolicy": {"maintenanceExclusions": exclusions}}
+    (warning,) = (text for text in warnings({}, kept, monkeypatch) if "exclusions" in text)
+    assert f"{UPDATE} --remove-maintenance-exclusion=pretraining and {UPDATE}" in warning
     window = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
-    config = configuration(STANDARD)
-    cluster = config["gke-ai:cluster"] | ({"maintenance": {"window": window}} if maintained else {})
-    run_program(config | {"gke-ai:cluster": cluster}, False, monkeypatch)
-    warnings = [text for text in messages if "exclusions" in text]
-    update = "gcloud container clusters update llm-cluster --location us-central1 --project my-project"
-    assert [f"{update} --remove-maintenance-exclusion=pretraining and {update}" in text for text in warnings] == (
-        [] if maintained else [True]
-    )
+    maintained = warnings({"maintenance": {"window": window}}, kept, monkeypatch)
+    assert not [text for text in maintained if "exclusions" in text]
 
 
 # --- zones ------------------------------------------------------------------------------------------------------------
-
-
 @both
-@pytest.mark.parametrize(("location", "known"), [("us-east4", True), ("us-east4-a", True), ("us-central1", False)])
-def test_a_pool_without_zones_states_those_of_its_cluster(
-    location: str, known: bool, preview: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = {"gke-ai:cluster": {"name": "c", "mode": "standard", "location": location}}
+@pytest.mark.parametrize(
+    ("mode", "location", "known"),
+    [
+        *(("standard", "us-east4", True), ("standard", "us-east4-a", True), ("existing", "us-east4-a", True)),
+        ("standard", "us-central1", False),
+    ],
+)
+def test_a_pool_without_zones_states_those_of_its_cluster(mode: str, location: str, known: bool, preview: bool) -> None:
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-    record = run_program({**config, "gke-ai:gpuPools": [pool]}, preview, monkeypatch)
-    zones = [pool.inputs["nodeLocations"] for pool in record.all("NodePool")]
+    config = {"gke-ai:cluster": {"name": "c", "mode": mode, "location": location}, "gke-ai:gpuPools": [pool]}
+    zones = [pool.inputs["nodeLocations"] for pool in shared_record(config, preview).all("NodePool")]
+    assert len(zones) == (1 if mode == "existing" else 2)
     if known or not preview:
-        assert zones == [list(node_zones(location))] * 2
+        assert zones == [list(node_zones(location))] * len(zones)
     else:  # GKE chooses three of four, when it creates the cluster
-        assert [isinstance(zone, list) for zone in zones] == [False, False]
-
-
-def test_a_pool_of_an_existing_zonal_cluster_states_the_cluster_s_own_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"gke-ai:cluster": {"name": "c", "mode": "existing", "location": "us-east4-a"}}
-    pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-    record = run_program({**config, "gke-ai:gpuPools": [pool]}, False, monkeypatch)
-    assert record.one("NodePool").inputs["nodeLocations"] == ["us-east4-a"]
+        assert not any(isinstance(zone, list) for zone in zones)
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cidr", "autopilot", "nodes"),
+def test_ranges_have_the_number_of_nodes_that_google_documents() -> None:
     # https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing_secondary_range_pods
-    [("10.4.0.0/14", False, 1024), ("10.4.0.0/21", False, 8), ("10.4.0.0/24", False, 1), ("10.4.0.0/21", True, 32)],
-)
-def test_range_for_pods_has_the_number_of_nodes_that_google_documents(cidr: str, autopilot: bool, nodes: int) -> None:
-    assert nodes_by_pods(cidr, autopilot) == nodes
+    assert [nodes_by_pods(f"10.4.0.0/{size}", False) for size in (14, 21, 24)] == [1024, 8, 1]
+    assert nodes_by_pods("10.4.0.0/21", True) == 32, "Autopilot"
+    assert [nodes_by_addresses(f"10.0.0.0/{size}") for size in (29, 20)] == [4, 4092], "four addresses are lost"
 
 
-@pytest.mark.parametrize(("cidr", "nodes"), [("10.0.0.0/29", 4), ("10.0.0.0/20", 4092)])
-def test_range_for_nodes_loses_four_addresses(cidr: str, nodes: int) -> None:
-    assert nodes_by_addresses(cidr) == nodes
-
-
-@pytest.mark.parametrize(
-    ("image", "host"),
-    [
-        ("python:3.12", "docker.io"),
-        ("vllm/vllm-openai:v0.11.0", "docker.io"),
-        ("ghcr.io/huggingface/tgi:3.3.5", "ghcr.io"),
-        ("localhost:5000/x", "localhost:5000"),
-        ("us-docker.pkg.dev/p/r/i@sha256:abc", "us-docker.pkg.dev"),
-    ],
-)
-def test_registry_of_an_image_follows_from_its_name(image: str, host: str) -> None:
-    assert registry_of(image) == host
+def test_registry_of_an_image_follows_from_its_name() -> None:
+    hosts = {"python:3.12": "docker.io", "vllm/vllm-openai:v0.11.0": "docker.io", "localhost:5000/x": "localhost:5000"}
+    hosts |= {"ghcr.io/huggingface/tgi:3.3.5": "ghcr.io", "us-docker.pkg.dev/p/r/i@sha256:abc": "us-docker.pkg.dev"}
+    assert {image: registry_of(image) for image in hosts} == hosts
 
 
 def test_only_a_bare_account_name_is_created() -> None:
     assert identities.account_email("gke-nodes", PROJECT) == ACCOUNT
     assert identities.account_email(ACCOUNT, "another") == ACCOUNT
-    assert [identities.is_account_id(name) for name in ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)] == [
-        *(True, False, False, True, False)
-    ]
-
-
-def test_components_are_exported() -> None:
-    assert {ClusterNetwork, NodeAccount, ProjectApis} <= {*components.every_component()}
-    assert NodeAccount.__doc__
+    names = ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)
+    assert [name for name in names if identities.is_account_id(name)] == ["nodes1", "a" * 30]

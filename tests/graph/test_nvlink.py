@@ -1,8 +1,5 @@
 """NVLink domains of GB200: what a pool of A4X, and a run over several of its nodes, make of what is around them."""
 
-from __future__ import annotations
-
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -32,15 +29,9 @@ ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "eff
 
 def stack_of(name: str = "good", **changes: Any) -> dict[str, Any]:
     """A stack with a pool of GB200 and a run on one node of it. `two_nodes`: a run over two of its nodes."""
-    values = copy.deepcopy(base("nvlink", name))
+    values = base("nvlink", name)
     values["gpuPools"][0] |= changes
     return {f"{PREFIX}{key}": value for key, value in values.items()}
-
-
-def for_a_tenant() -> dict[str, Any]:
-    """The run over two nodes in the namespace of a tenant."""
-    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
-    return {**stack_of("two_nodes"), f"{PREFIX}tenants": [tenant]}
 
 
 def pods_of(record: Record) -> dict[str, Any]:
@@ -50,7 +41,8 @@ def pods_of(record: Record) -> dict[str, Any]:
 
 
 def test_a_workload_policy_places_the_pool_in_one_domain() -> None:
-    record = shared_record(stack_of())
+    values = stack_of()
+    record = shared_record(values)
     policy, pool = record.one("ResourcePolicy"), record.one("NodePool", "gb200")
     assert policy.inputs["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "1x72"}
     assert policy.inputs["region"] == "us-central1"
@@ -58,59 +50,37 @@ def test_a_workload_policy_places_the_pool_in_one_domain() -> None:
     assert pool.inputs["placementPolicy"] == {"type": "", "policyName": policy.inputs["name"]}
     assert pool.inputs["nodeLocations"] == ["us-central1-b"]
     assert f"ResourcePolicy {policy.inputs['name']}" in record.waits_for(pool)
-
-
-def test_pods_and_the_flavor_tolerate_arm_nodes() -> None:
-    record = shared_record(stack_of())
     assert pods_of(record)["tolerations"] == [ARM]
     assert ARM in record.one("ResourceFlavor").inputs["spec"]["tolerations"]
+    values[f"{PREFIX}cluster"]["name"] = "other"
+    assert shared_record(values).one("ResourcePolicy").inputs["name"] != policy.inputs["name"], "of another cluster"
 
 
-def test_a_pool_of_another_cluster_has_another_policy() -> None:
+def test_a_run_on_one_node_needs_no_domain_and_a_key_keeps_network_and_domain_without_a_run() -> None:
     values = stack_of()
-    names = set()
-    for cluster in ("one", "two"):
-        values[f"{PREFIX}cluster"] = {**values[f"{PREFIX}cluster"], "name": cluster}
-        names.add(shared_record(copy.deepcopy(values)).one("ResourcePolicy").inputs["name"])
-    assert len(names) == 2
-
-
-@pytest.mark.parametrize(("gpus", "expected"), [(1, 1), (4, 4)])
-def test_a_run_on_one_node_is_accepted(gpus: int, expected: int) -> None:
-    values = stack_of()
-    values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
-    placed = load_stack(values).placed[0]
-    assert (placed.accelerators, placed.fabric) == (expected, DEFAULT_NETWORK)
+    for gpus in (1, 4):
+        values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
+        placed = load_stack(values).placed[0]
+        assert (placed.accelerators, placed.fabric) == (gpus, DEFAULT_NETWORK)
+    values = stack_of("two_nodes", rdma=True)
+    values[f"{PREFIX}training"] = []
+    assert load_stack(values).claims["llm"] == (DOMAIN, "rdma-4")
 
 
 def test_pods_of_a_fine_tuning_run_claim_the_same() -> None:
     values = stack_of("two_nodes")
     of_job = pods_of(shared_record(values))
-    image = "us-docker.pkg.dev/my-project/training/tune-arm64:1.0.0"
-    run = {
-        "name": "tune",
-        "queue": "lq",
-        "namespace": "llm",
-        "pool": "gb200",
-        "pods": 2,
-        "gpusPerPod": 4,
-        "image": image,
-    }
-    values[f"{PREFIX}training"] = [{**run, "volume": {"bucket": "checkpoints"}}]
+    run = {"name": "tune", "queue": "lq", "namespace": "llm", "pool": "gb200", "pods": 2, "gpusPerPod": 4}
+    run |= {"image": "us-docker.pkg.dev/my-project/training/tune-arm64:1.0.0", "volume": {"bucket": "checkpoints"}}
+    values[f"{PREFIX}training"] = [run]
     pod = shared_record(values).one("Job").inputs["spec"]["template"]["spec"]
     same = ("resourceClaims", "initContainers", "tolerations")
-    assert {key: pod[key] for key in same} == {key: of_job[key] for key in same}
+    assert [pod[key] for key in same] == [of_job[key] for key in same]
     assert pod["nodeSelector"][PROFILE_LABEL] == "auto"
     assert pod["containers"][0]["resources"]["claims"] == of_job["containers"][0]["resources"]["claims"]
 
 
-def test_a_manifest_of_the_domain_is_applied_after_the_chart_that_brings_its_kind() -> None:
-    rendered = in_cluster(resources(shared_record(stack_of("two_nodes"))), "gke-ai up")
-    (stage,) = (item.stage for item in rendered.objects if item.kind == "ComputeDomain")
-    assert [*Stage].index(stage) > [*Stage].index(Stage.CHARTS)
-
-
-def test_the_driver_gives_channels_only_on_nodes_of_gb200() -> None:
+def test_the_driver_gives_channels_only_on_nodes_of_gb200_and_comes_before_the_domain() -> None:
     record = shared_record(stack_of("two_nodes"))
     release = record.one("Release", "nvidia-dra-driver-gpu").inputs
     assert release["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
@@ -118,12 +88,10 @@ def test_the_driver_gives_channels_only_on_nodes_of_gb200() -> None:
     assert "nvidia-gb200" in str(release["values"]["kubeletPlugin"]["affinity"])
     assert ARM in release["values"]["kubeletPlugin"]["tolerations"]
     assert record.one("ResourceQuota").inputs["metadata"]["namespace"] == release["namespace"]
-
-
-def test_a_key_keeps_network_and_domain_without_a_run() -> None:
-    values = stack_of("two_nodes", rdma=True)
-    values[f"{PREFIX}training"] = []
-    assert load_stack(values).claims["llm"] == (DOMAIN, "rdma-4")
+    (stage,) = (
+        item.stage for item in in_cluster(resources(record), "gke-ai up").objects if item.kind == "ComputeDomain"
+    )
+    assert [*Stage].index(stage) > [*Stage].index(Stage.CHARTS), "the chart brings the kind of the domain"
 
 
 def test_kueue_counts_nics_and_channels_with_derived_quota() -> None:
@@ -132,33 +100,28 @@ def test_kueue_counts_nics_and_channels_with_derived_quota() -> None:
     (flavor,) = group["flavors"]
     quota = {item["name"]: item["nominalQuota"] for item in flavor["resources"]}
     assert (quota[RESOURCE], quota[CHANNELS]) == ("72", "18")
-    manager = yaml.safe_load(
-        record.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
-    )
-    assert manager["resources"]["deviceClassMappings"] == [
-        {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]},
-        {"name": CHANNELS, "deviceClassNames": [CHANNEL_CLASS]},
-    ]
+    manager = record.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    classes = {RESOURCE: DEVICE_CLASS, CHANNELS: CHANNEL_CLASS}
+    expected = [{"name": name, "deviceClassNames": [device]} for name, device in classes.items()]
+    assert yaml.safe_load(manager)["resources"]["deviceClassMappings"] == expected
     (placed,) = load_stack(stack_of("two_nodes")).placed
     assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (4, 1)
 
 
-def test_a_tenant_has_a_quota_of_claims_and_may_claim_only_its_templates() -> None:
-    record = shared_record(for_a_tenant())
-    (quota,) = (item for item in record.all("ResourceQuota") if item.inputs["metadata"]["name"] == "tenant")
-    hard = quota.inputs["spec"]["hard"]
+def test_a_tenant_has_a_quota_of_claims_and_its_members_place_runs_on_the_published_domain() -> None:
+    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
+    values = {**stack_of("two_nodes"), f"{PREFIX}tenants": [tenant]}
+    record = shared_record(values)
+    (quota,) = (item.inputs for item in record.all("ResourceQuota") if item.object_name == "tenant")
+    hard = quota["spec"]["hard"]
     assert (hard[OF_CLASS], hard[CHANNELS_OF_CLASS], hard[CLAIMS]) == ("144", "36", "72")
     policy = str(record.one("ValidatingAdmissionPolicy").inputs)
     assert "claim only nvlink and rdma-4 by resourceClaimTemplateName" in policy
     assert "computedomains" not in str(record.one("Role").inputs)
-
-
-def test_a_member_places_a_run_on_the_published_domain() -> None:
-    values = for_a_tenant()
-    run = values[f"{PREFIX}training"][0]
+    (run,) = values[f"{PREFIX}training"]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.fabric.claims, problems) == (("rdma-4", DOMAIN), [])
     assert placed
+    assert (placed.fabric.claims, problems) == (("rdma-4", DOMAIN), [])
     (jobset,) = objects_of(placed.section, place_of(placed))
     assert DOMAIN in str(jobset["spec"])
 
@@ -166,14 +129,9 @@ def test_a_member_places_a_run_on_the_published_domain() -> None:
 @pytest.mark.parametrize(("channels", "messages"), [("18", 0), ("19", 1)])
 def test_the_policy_compares_quota_for_channels_with_nodes(channels: str, messages: int) -> None:
     values = stack_of("two_nodes")
-    values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"][0]["quota"] = {
-        "cpu": "400",
-        "memory": "4000Gi",
-        "nvidia.com/gpu": "64",
-        "ephemeral-storage": "10Ti",
-        RESOURCE: "72",
-        CHANNELS: channels,
-    }
+    quota = {"cpu": "400", "memory": "4000Gi", "nvidia.com/gpu": "64", "ephemeral-storage": "10Ti", RESOURCE: "72"}
+    (flavor,) = values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"]
+    flavor["quota"] = {**quota, CHANNELS: channels}
     stack = RegisteredStack(policy_resources(shared_record(values)), {})
     assert len(list(quota_within_capacity.violations(stack))) == messages
 
@@ -183,16 +141,13 @@ def test_pods_on_a4x_max_claim_eight_nics_and_a_channel_and_install_its_own_plug
     pod = pods_of(record)
     assert [claim["name"] for claim in pod["resourceClaims"]] == ["rdma", DOMAIN]
     assert [container["image"] for container in pod["initContainers"]] == [metal.PLUGIN_IMAGE]
-    (template,) = record.all("ResourceClaimTemplate")
-    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
-    assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma", 8)
+    template = record.one("ResourceClaimTemplate").inputs
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert (template["metadata"]["name"], request["exactly"]["count"]) == ("rdma", 8)
     (placed,) = load_stack(stack_of("bare_metal")).placed
     assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (8, 1)
-
-
-def test_an_agent_on_nodes_of_a4x_max_alone_sets_up_their_nics() -> None:
-    daemon_set = shared_record(stack_of("bare_metal")).one("DaemonSet", metal.AGENT).inputs
-    spec = daemon_set["spec"]["template"]["spec"]
+    # An agent on these nodes alone sets up their NICs.
+    spec = record.one("DaemonSet", metal.AGENT).inputs["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert (container["image"], container["resources"]["limits"]["hugepages-2Mi"]) == (metal.AGENT_IMAGE, "8192Mi")
     assert "['a4x-maxgpu-4g-metal']" in str(spec["affinity"])

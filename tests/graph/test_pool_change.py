@@ -1,11 +1,11 @@
 """Pools with createBeforeDelete: names, labels, draining, and refused settings."""
 
-from __future__ import annotations
-
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -16,26 +16,18 @@ from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load
-from tests.support.mistakes import PROJECT, SECOND_POOL, Configuration, good
+from tests.support.mistakes import PROJECT, SECOND_POOL, good
 from tests.support.recorder import Record, Registration
 
 Build = Callable[..., Record]
-ARGUMENTS: dict[str, Any] = {
-    "name": "l4",
-    "project": PROJECT,
-    "cluster": "ai",
-    "location": "us-central1",
-    "machine_type": "g2-standard-24",
-    "nodes_per_zone": 1,
-    "create_before_delete": True,
-}
+CLUSTER = {"project": PROJECT, "cluster": "ai", "location": "us-central1"}
+NODES = {"machine_type": "g2-standard-24", "nodes_per_zone": 1, "create_before_delete": True}
 
 
 def made(build: Build, **more: Any) -> Registration:
-    return build(GpuNodePool, ARGUMENTS, **more).one("NodePool")
+    return build(GpuNodePool, {"name": "l4", **CLUSTER, **NODES}, **more).one("NodePool")
 
 
-# ------------------------------------------------------------------------------------------------------ name and label
 @pytest.mark.parametrize(
     "change",
     [
@@ -51,15 +43,14 @@ def made(build: Build, **more: Any) -> Registration:
 )
 def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: Build, change: Any) -> None:
     before, after = made(build), made(build, **change)
-    assert before.inputs["name"].startswith("l4-")
-    assert len(before.inputs["name"]) == len("l4-0a1b2c")
-    assert before.inputs["name"] != after.inputs["name"]
-    assert before.urn == after.urn
+    assert re.fullmatch("l4-.{6}", before.inputs["name"])
+    assert (before.inputs["name"] != after.inputs["name"], before.urn == after.urn) == (True, True)
     assert after.delete_before_replace is None, "the provider creates first under another name"
 
 
-def test_a_pool_of_an_earlier_state_is_not_replaced_beside_itself(build: Build, tmp_path: Path) -> None:
+def test_a_pool_with_local_ssds_keeps_its_name_and_its_place(build: Build, tmp_path: Path) -> None:
     pool = made(build, machine_type="a2-ultragpu-8g")
+    assert pool.inputs["name"] == "l4-a315d8", "as 0.3.0 gave it"
     new = decode(encode(pool.inputs))
     old = {**new, "nodeConfig": {**new["nodeConfig"]}}
     del old["nodeConfig"]["ephemeralStorageLocalSsdConfig"]
@@ -91,20 +82,10 @@ def test_change_in_place_keeps_the_name(build: Build, change: Any) -> None:
     assert made(build, **change).inputs["name"] == made(build).inputs["name"]
 
 
-def test_a_pool_with_local_ssds_keeps_the_name_that_0_3_0_gave_it(build: Build) -> None:
-    pool = made(build, machine_type="a2-ultragpu-8g")
-    assert "ephemeralStorageLocalSsdConfig" in pool.inputs["nodeConfig"]
-    assert pool.inputs["name"] == "l4-a315d8"
-
-
-def with_pools(**first: Any) -> Configuration:
-    values = good()
-    values["gpuPools"] = [values["gpuPools"][0] | first, SECOND_POOL]
-    return values
-
-
 def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
-    settings = load(with_pools(createBeforeDelete=True, labels={"team": "ml"}), PROJECT)
+    values = good()
+    changing = {**values["gpuPools"][0], "createBeforeDelete": True, "labels": {"team": "ml"}}
+    settings = load({**values, "gpuPools": [changing, SECOND_POOL]}, PROJECT)
     pool, other = settings.settings.gpu_pools
     wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
     assert settings.servers[0].node_selector == wanted
@@ -115,25 +96,7 @@ def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
     assert wanted.items() <= node_labels(pool.shape("us-central1-a")).items()
 
 
-# --------------------------------------------------------------------------------------------------------------- moving
-class Nodes:
-    """Old nodes that return the remaining pods of each call, or raise an error."""
-
-    def __init__(self, *looks: list[str] | Exception) -> None:
-        self.looks = list(looks)
-        self.opened = False
-
-    def evict(self) -> list[str]:
-        answer = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def open(self) -> None:
-        self.opened = True
-
-
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages that a drain logs, with a fake clock."""
     messages: list[str] = []
@@ -142,41 +105,32 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return messages
 
 
-def move(nodes: Nodes) -> None:
+def move(nodes: mock.Mock) -> None:
     asyncio.run(draining.drain("l4", nodes, None))  # type: ignore[arg-type]
 
 
+WAITING = ["llm/a (its disruption budget)"]
+
+
 def test_drain_ends_when_no_pod_is_left_and_logs_each_change_once(said: list[str]) -> None:
-    nodes = Nodes(["llm/a (its disruption budget)"], ["llm/a (its disruption budget)"], ConnectionError("no"), [])
+    nodes = mock.Mock(**{"evict.side_effect": [WAITING, WAITING, ConnectionError("no"), []]})
     move(nodes)
     assert len(said) == 2
-    assert "llm/a (its disruption budget)" in said[0]
+    assert WAITING[0] in said[0]
     assert "doesn't answer: no" in said[1]
-    assert not nodes.opened
+    nodes.open.assert_not_called()
 
 
-@pytest.mark.usefixtures("said")
 def test_failed_drain_fails_the_update_and_uncordons_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
-    nodes = Nodes(["llm/a (its disruption budget)"])
-    with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again"):
+    nodes = mock.Mock(**{"evict.return_value": WAITING})
+    with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again.*diskSizeGb"):
         move(nodes)
-    assert nodes.opened
+    nodes.open.assert_called_once_with()
 
 
-@pytest.mark.usefixtures("said")
-def test_failed_drain_says_how_to_return_to_the_old_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
-    with pytest.raises(pulumi.RunError, match="diskSizeGb"):
-        move(Nodes(["llm/a (its disruption budget)"]))
-
-
-@pytest.mark.usefixtures("said")
 def test_drain_of_an_unreachable_cluster_ends_with_an_error_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent(Nodes):
-        def open(self) -> None:
-            raise ConnectionError("no")
-
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    error = ConnectionError("no")
     with pytest.raises(pulumi.RunError, match=r"(?s)doesn't answer: no.*kubectl uncordon"):
-        move(Silent(ConnectionError("no")))
+        move(mock.Mock(**{"evict.side_effect": error, "open.side_effect": error}))

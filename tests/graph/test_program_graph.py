@@ -1,12 +1,11 @@
 """Dependencies between resources, and that a bad configuration creates nothing."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
+from pulumi.runtime.mocks import MockResourceArgs
 
 from tests.support.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, shared_record, strings
 
@@ -72,17 +71,19 @@ def test_resources_wait_for_their_dependencies(waiting: str, first: str, preview
 )
 def test_nothing_waits_without_a_reason(free: str, other: str, preview: bool) -> None:
     record = recorded(STANDARD, preview)
-    name = "gpupool" if free == "NodePool" else None
-    assert other not in record.waits_for(record.one(free, name))
+    assert other not in record.waits_for(record.one(free, "gpupool" if free == "NodePool" else None))
+
+
+def copies(names: Sequence[str], queues: Sequence[str]) -> list[dict[str, Any]]:
+    """Copies of the run, each with its name and its queue."""
+    (run,) = configuration(STANDARD)["gke-ai:training"]
+    named = [{**run, "name": name, "service": name, "modelPath": f"/model-data/{name}"} for name in names]
+    return [{**run, "queue": queue} for run, queue in zip(named, queues, strict=True)]
 
 
 @both
 def test_jobs_are_created_in_the_order_of_the_list(preview: bool) -> None:
-    (run,) = configuration(STANDARD)["gke-ai:training"]
-    names = ["third", "first", "second"]
-    record = recorded(
-        STANDARD, preview, training=[{**run, "name": n, "service": n, "modelPath": f"/model-data/{n}"} for n in names]
-    )
+    record = recorded(STANDARD, preview, training=copies(["third", "first", "second"], ["lq"] * 3))
     assert "Job third" in record.waits_for(record.one("Job", "first"))
     assert "Job first" in record.waits_for(record.one("Job", "second"))
     assert not {"Job first", "Job second"} & record.waits_for(record.one("Job", "third"))
@@ -90,68 +91,47 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool) -> None:
 
 @both
 def test_runs_of_one_queue_do_not_delay_those_of_another(preview: bool) -> None:
-    config = configuration(STANDARD)
-    (run,), queues = config["gke-ai:training"], config["gke-ai:queues"]
+    queues = configuration(STANDARD)["gke-ai:queues"]
     (queue,), (local,) = queues["clusterQueues"], queues["localQueues"]
     queues["clusterQueues"].append({**queue, "name": "other"})
     queues["localQueues"].append({**local, "name": "lq2", "clusterQueue": "other"})
-    names = (("a", "lq"), ("b", "lq2"), ("c", "lq"))
-    runs = [{**run, "name": n, "service": n, "queue": q, "modelPath": f"/model-data/{n}"} for n, q in names]
-    record = recorded(STANDARD, preview, queues=queues, training=runs)
+    record = recorded(STANDARD, preview, queues=queues, training=copies("abc", ["lq", "lq2", "lq"]))
     assert not {"Job a", "Job c"} & record.waits_for(record.one("Job", "b"))
     assert "Job a" in record.waits_for(record.one("Job", "c"))
 
 
 @both
 @pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_object_is_registered_before_a_cluster_exists(path: str, preview: bool) -> None:
+def test_every_object_is_registered_before_a_cluster_exists_with_its_provider(path: str, preview: bool) -> None:
     record = recorded(path, preview)
     kinds = {resource.type.rpartition(":")[2].rpartition("/")[2] for resource in record.resources.values()}
-    assert kinds >= {
-        *("Cluster", "Bucket", "BucketIAMMember", "Namespace", "Secret", "Release", "ResourceFlavor", "ClusterQueue"),
-        *("LocalQueue", "PriorityClass", "Deployment", "Service", "Job"),
-    }
-
-
-@pytest.mark.parametrize("path", ENVIRONMENTS)
-def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str) -> None:
-    record = recorded(path, False)
-    provider = record.one("kubernetes")
-    for resource in record.resources.values():
-        if resource.type.startswith("kubernetes:"):
-            assert provider.urn in resource.dependencies, resource.name
+    cloud, kueue = ("Cluster", "Bucket", "BucketIAMMember"), ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+    workloads = ("Namespace", "Secret", "Release", "PriorityClass", "Deployment", "Service", "Job")
+    assert kinds >= {*cloud, *kueue, *workloads}
+    objects = [resource for resource in record.resources.values() if resource.type.startswith("kubernetes:")]
+    assert [item.name for item in objects if record.one("kubernetes").urn not in item.dependencies] == []
 
 
 @pytest.mark.parametrize("path", [STANDARD, AUTOPILOT])
 def test_objects_under_kueue_are_retried_while_kueue_does_not_answer(path: str) -> None:
-    record = recorded(path, False)
-    for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "Deployment", "Job"):
-        assert record.one(kind).hooked, kind
+    record, kinds = recorded(path, False), ("ResourceFlavor", "ClusterQueue", "LocalQueue", "Deployment", "Job")
+    assert [kind for kind in kinds if not record.one(kind).hooked] == []
 
 
 @pytest.mark.parametrize("change", [{"location": "us-central1-a"}, {"network": "research"}, {"name": "other"}])
 def test_replacement_changes_the_cluster_identifier(change: dict[str, Any]) -> None:
     section = configuration(STANDARD)["gke-ai:cluster"]
-    before = recorded(STANDARD, True).one("kubernetes").inputs["clusterIdentifier"]
-    after = recorded(STANDARD, True, cluster={**section, **change}).one("kubernetes")
-    assert after.inputs["clusterIdentifier"] != before
-
-
-@both
-def test_no_output_is_masked(preview: bool) -> None:
-    # Others read them through a StackReference; that the provider masks the cluster's certificate must not mask them.
-    assert recorded(STANDARD, preview).secret_outputs == set()
+    records = recorded(STANDARD, True), recorded(STANDARD, True, cluster={**section, **change})
+    assert len({record.one("kubernetes").inputs["clusterIdentifier"] for record in records}) == 2
 
 
 @both
 @pytest.mark.parametrize("given", ["stack", "variable"])
 def test_token_is_a_secret_in_every_resource(given: str, preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = configuration(STANDARD)
+    section, token = configuration(STANDARD), TOKEN if given == "variable" else None
     if given == "stack":
         section["gke-ai:hfToken"] = TOKEN
-    record = run_program(
-        section, preview, monkeypatch, token=None if given == "stack" else TOKEN, secret_keys=("gke-ai:hfToken",)
-    )
+    record = run_program(section, preview, monkeypatch, token, secret_keys=("gke-ai:hfToken",))
     for resource in record.resources.values():
         inputs = dict(resource.inputs)
         if resource.type == "kubernetes:core/v1:Secret":
@@ -178,48 +158,30 @@ def refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **how: Any) 
     return str(refusal.value)
 
 
-def test_mistakes_are_reported_together_and_nothing_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_reported_together_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(STANDARD)
     config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
     config["gke-ai:trainin"] = config.pop("gke-ai:training")
-    message = refused(config, monkeypatch)
-    for part in ("gke-ai:gpuPools[0].machineTyp", "Did you mean machineType", "gke-ai:trainin", "mean training"):
+    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
+    message = refused(config, monkeypatch, token=None)
+    assert "5 problems" in message
+    for key in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp", "gke-ai:trainin"):
+        assert f"- {key}: " in message
+    for part in ("Did you mean machineType", "mean training", "pulumi config set --secret gke-ai:hfToken"):
         assert part in message
-
-
-def test_token_in_plain_text_is_refused_without_being_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = refused({**configuration(STANDARD), "gke-ai:hfToken": TOKEN}, monkeypatch, token=None)
-    assert "pulumi config set --secret gke-ai:hfToken" in message
     assert TOKEN not in message
 
 
 def test_missing_existing_cluster_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing_there(_: Cloud, _args: MockCallArgs) -> Any:
-        return {}, [("name", "clusters/theirs not found")]
-
-    monkeypatch.setattr(Cloud, "call", nothing_there)
+    monkeypatch.setattr(Cloud, "call", lambda *_: ({}, [("name", "clusters/theirs not found")]))
     cluster = {"name": "theirs", "location": "us-central1", "mode": "existing"}
     message = refused({"gke-ai:cluster": cluster}, monkeypatch)
     assert "not found" in message
     assert "There must be a cluster theirs in us-central1" in message
 
 
-def test_missing_project_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = refused({**configuration(STANDARD), "gcp:project": ""}, monkeypatch)
-    assert "pulumi config set gcp:project" in message
-
-
-def test_example_needs_no_project_of_its_own() -> None:
-    assert "gcp:project" not in configuration(STANDARD)
-    assert PROJECT not in str(configuration(STANDARD))
-
-
-def test_project_region_token_and_sections_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configuration(STANDARD)
-    config["gke-ai:gpuPools"][0]["machineTyp"] = "g2-standard-24"
-    config |= {"gcp:project": "acme", "gcp:region": "us-central1-a", "gke-ai:hfToken": TOKEN}
-    message = refused(config, monkeypatch)
-    for path in ("gcp:project", "gcp:region", "gke-ai:hfToken", "gke-ai:gpuPools[0].machineTyp"):
-        assert f"- {path}: " in message
-    assert "4 problems" in message
-    assert TOKEN not in message
+def test_missing_project_is_reported_and_an_example_states_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = configuration(STANDARD)
+    assert "gcp:project" not in example
+    assert PROJECT not in str(example)
+    assert "pulumi config set gcp:project" in refused({**example, "gcp:project": ""}, monkeypatch)

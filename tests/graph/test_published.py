@@ -1,7 +1,6 @@
 """What a stack publishes to a tenant, and that a run placed by it is the object that the program registers."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,30 @@ from gke_ai.ops.runs import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
 from gke_ai.settings.published import Published, place
+from gke_ai.settings.resolved import Placed
 from tests.support.recorder import Registration, configuration, shared_record
 from tests.support.registered import published
 
 SECTIONS = ("training", "batch")
-# Every kind of run: on a pool, on Autopilot, on one TPU slice of one or several hosts, on several slices.
 EXAMPLES = (
     "Pulumi.dev.yaml",
-    *(f"examples/{name}.yaml" for name in ("training-job", "mixed-training-inference-autopilot")),
-    *(f"examples/{name}.yaml" for name in ("flex-start-tpu", "flex-start-tpu-autopilot")),
-    *(f"examples/{name}.yaml" for name in ("multislice-training", "multislice-training-autopilot")),
+    "examples/training-job.yaml",
+    "examples/mixed-training-inference-autopilot.yaml",
+    *(
+        f"examples/{name}{mode}.yaml"
+        for name in ("flex-start-tpu", "multislice-training")
+        for mode in ("", "-autopilot")
+    ),
 )
 
 
 def queues_for(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Queues with a flavor for the slice of each run."""
-    flavors = [
-        {"name": f"slice-{index}", **({"pools": [run["pool"]]} if "pool" in run else {"tpu": run.get("tpu")})}
-        for index, run in enumerate(runs)
-    ]
+    slices = [{"pools": [run["pool"]]} if "pool" in run else {"tpu": run.get("tpu")} for run in runs]
+    flavors = [{"name": f"slice-{index}", **nodes} for index, nodes in enumerate(slices)]
     quotas = [{"flavor": flavor["name"], "quota": {"google.com/tpu": "64"}} for flavor in flavors]
-    return {
-        "flavors": flavors,
-        "clusterQueues": [{"name": "cq", "flavors": quotas}],
-        "localQueues": [{"name": "lq", "clusterQueue": "cq"}],
-    }
+    queues = {"clusterQueues": [{"name": "cq", "flavors": quotas}]}
+    return {**queues, "flavors": flavors, "localQueues": [{"name": "lq", "clusterQueue": "cq"}]}
 
 
 def with_tenant(example: str) -> dict[str, Any]:
@@ -53,11 +51,10 @@ def with_tenant(example: str) -> dict[str, Any]:
     for run in runs:
         run.setdefault("queue", "lq")
     names = [item["name"] for item in queues.get("priorityClasses", [])]
-    servers = values.pop(f"{PREFIX}serving", [])
     for bucket in values.get(f"{PREFIX}buckets", []):
         bucket["grants"] = [{**grant, "namespace": "team"} for grant in bucket.get("grants", [])]
-    assert runs or servers
-    values.pop(f"{PREFIX}autoscaling", None)
+    for section in ("serving", "autoscaling"):
+        values.pop(f"{PREFIX}{section}", None)
     cluster = values[f"{PREFIX}cluster"]
     if cluster.get("mode") == "existing":  # this one enforces no network policies
         values[f"{PREFIX}cluster"] = {"mode": cluster["existingMode"], "location": cluster["location"]}
@@ -66,64 +63,57 @@ def with_tenant(example: str) -> dict[str, Any]:
 
 def registered(resource: Registration) -> dict[str, Any]:
     """A registered object without what only Pulumi reads."""
-    metadata = dict(resource.inputs["metadata"])
+    metadata = resource.inputs["metadata"]
     annotations = {key: text for key, text in metadata.get("annotations", {}).items() if not key.startswith("pulumi.")}
     return {**resource.inputs, "metadata": {**metadata, "annotations": annotations}}
 
 
-def submitted(item: dict[str, Any]) -> dict[str, Any]:
-    return {**item, "metadata": {"annotations": {}, **item["metadata"]}}
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_checkpoints(example: str) -> None:
-    values = with_tenant(example)
-    record, own = shared_record(values), published(values, "team")
-    compared = 0
+def runs_of(values: dict[str, Any]) -> Iterator[tuple[Placed[Any], list[dict[str, Any]]]]:
+    """The placed runs of the tenant, each with the objects that are submitted for it."""
+    own = published(values, "team")
     for section in SECTIONS:
         for run in values.get(f"{PREFIX}{section}", []):
             placed, problems = place(own, section, run)
             assert placed
             assert problems == []
-            saved = placed.section.checkpoint_folder
-            run = objects_of(placed.section, place_of(placed))[-1]
-            directory = directories.directory_of(next(templates(run["kind"], run)))
-            assert directory == (f"gs://{saved[0]}/{saved[1]}" if saved else "")
-            for item in objects_of(placed.section, place_of(placed)):
-                resource = record.one(item["kind"], item["metadata"]["name"])
-                assert submitted(item) == registered(resource)
-                compared += 1
-    assert compared
+            yield placed, objects_of(placed.section, place_of(placed))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_checkpoints(example: str) -> None:
+    values = with_tenant(example)
+    record, runs = shared_record(values), list(runs_of(values))
+    assert runs
+    for placed, objects in runs:
+        saved = placed.section.checkpoint_folder
+        directory = directories.directory_of(next(templates(objects[-1]["kind"], objects[-1])))
+        assert directory == (f"gs://{saved[0]}/{saved[1]}" if saved else "")
+        for item in objects:
+            resource = record.one(item["kind"], item["metadata"]["name"])
+            assert {**item, "metadata": {"annotations": {}, **item["metadata"]}} == registered(resource)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_pod_of_every_kind_of_run_unpacks_local_code(example: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     code = pack(tmp_path)
-    values = with_tenant(example)
-    own = published(values, "team")
-    for section in SECTIONS:
-        for item in values.get(f"{PREFIX}{section}", []):
-            placed, _ = place(own, section, item)
-            assert placed
-            made = objects_of(placed.section, place_of(placed))
-            config_map, *others, run = code.inside(made)
-            assert others == made[:-1]
-            for template, before in zip(templates(run["kind"], run), templates(run["kind"], made[-1]), strict=True):
-                spec = template["spec"]
-                (container,), (init,) = spec["containers"], spec["initContainers"]
-                assert (container["workingDir"], init["image"]) == (PATH, container["image"])
-                assert spec["volumes"][-1]["configMap"]["name"] == config_map["metadata"]["name"]
-                assert requests(spec) == requests(before["spec"])
+    for _, objects in runs_of(with_tenant(example)):
+        config_map, *others, run = code.inside(objects)
+        assert others == objects[:-1]
+        for template, before in zip(templates(run["kind"], run), templates(run["kind"], objects[-1]), strict=True):
+            spec = template["spec"]
+            (container,), (init,) = spec["containers"], spec["initContainers"]
+            assert (container["workingDir"], init["image"]) == (PATH, container["image"])
+            assert spec["volumes"][-1]["configMap"]["name"] == config_map["metadata"]["name"]
+            assert requests(spec) == requests(before["spec"])
 
 
-TRAINING = "examples/training-job.yaml"
 TENANT = {"name": "team-a", "members": ["user:ada@example.com"], "priorityClasses": ["training"]}
 
 
 def two_teams() -> dict[str, Any]:
     """A stack with two teams, each with a queue of its own in one cohort."""
-    values = configuration(TRAINING)
+    values = configuration("examples/training-job.yaml")
     queues = values[f"{PREFIX}queues"]
     queue = queues["clusterQueues"][0]
     quota = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "1"}
@@ -134,15 +124,8 @@ def two_teams() -> dict[str, Any]:
     return {**values, f"{PREFIX}tenants": [TENANT, {"name": "team-b"}]}
 
 
-RUN: dict[str, Any] = {
-    "kind": "job",
-    "name": "first",
-    "namespace": "team-a",
-    "image": "i:1",
-    "queue": "queue",
-    "pool": "gpupool",
-    "resources": {"cpu": 4, "memory": "16Gi"},
-}
+PLACE = {"namespace": "team-a", "queue": "queue", "pool": "gpupool", "resources": {"cpu": 4, "memory": "16Gi"}}
+RUN: dict[str, Any] = {"kind": "job", "name": "first", "image": "i:1", **PLACE}
 
 
 def test_a_tenant_gets_its_own_queues_with_what_they_may_borrow_and_no_names_of_others() -> None:
@@ -158,9 +141,8 @@ def test_the_program_publishes_it_after_the_policy_that_guards_it() -> None:
     record = shared_record(two_teams())
     (own,) = (item for item in record.all("ConfigMap") if item.inputs["metadata"].get("namespace") == "team-a")
     assert own.object_name == CONFIG_MAP
-    assert Published.parse(own.inputs["metadata"]["annotations"][ANNOTATION]).sections["tenants"] == [
-        {"name": "team-a", "priorityClasses": ["training"]}
-    ]
+    sections = Published.parse(own.inputs["metadata"]["annotations"][ANNOTATION]).sections
+    assert sections["tenants"] == [{"name": "team-a", "priorityClasses": ["training"]}]
     assert "ValidatingAdmissionPolicyBinding tenant-team-a" in record.waits_for(own)
 
 
@@ -185,17 +167,15 @@ def test_a_run_that_the_program_would_refuse_is_refused(change: dict[str, Any], 
     assert any(cause in text for text in causes), problems
 
 
-@pytest.mark.parametrize("checkpoints", [{}, {"checkpoints": {"bucket": "saved"}}], ids=["", "with a sidecar"])
+@pytest.mark.parametrize("keys", [{}, {"checkpoints": {"bucket": "saved"}}], ids=["", "with a sidecar"])
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize("cpu", [4, 22, 23, 24])
-def test_a_manifest_fits_a_node_exactly_if_the_same_run_from_keys_does(
-    cpu: int, gpus: int, checkpoints: dict[str, Any]
-) -> None:
+def test_a_manifest_fits_a_node_exactly_if_the_same_run_from_keys_does(cpu: int, gpus: int, keys: Any) -> None:
     own = published(two_teams(), "team-a")
-    run = {**RUN, **checkpoints, "gpusPerPod": gpus, "resources": {"cpu": cpu, "memory": "16Gi"}}
+    run = {**RUN, **keys, "gpusPerPod": gpus, "resources": {"cpu": cpu, "memory": "16Gi"}}
     placed, problems = place(own, "training", run)
-    assert placed
     fit = Fit.of_queue(own, "queue")
+    assert placed
     assert fit
     (jobset,) = objects_of(placed.section, place_of(placed))
     reason = fit.without_nodes(1, next(templates("JobSet", jobset)))

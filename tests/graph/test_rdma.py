@@ -1,7 +1,5 @@
 """RDMA between nodes: what a run over several nodes of A4 makes of its pool, its queue, its namespace and its pods."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -9,18 +7,8 @@ import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.fabric.rdma import (
-    AGENT_ROLE,
-    CLAIMS,
-    DEVICE_CLASS,
-    OF_CLASS,
-    PLUGIN_PATH,
-    PROFILE_LABEL,
-    RESOURCE,
-    SINCE,
-    TEMPLATE,
-    suffices,
-)
+from gke_ai.catalog.fabric import rdma
+from gke_ai.catalog.fabric.rdma import DEVICE_CLASS, PLUGIN_PATH, PROFILE_LABEL, RESOURCE, SINCE, TEMPLATE
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.registered.registration import RegisteredStack
@@ -33,10 +21,11 @@ from tests.support.registered import policy_resources, published
 Object = dict[str, Any]
 
 
-def stack_of(**changes: Any) -> Object:
-    """A stack with a run of two A4 nodes."""
-    values = copy.deepcopy(base("rdma", "good"))
-    values["gpuPools"][0] |= changes
+def stack_of(of_base: str = "good", **changes: Any) -> Object:
+    """A stack with a run of two A4 nodes, or with another base."""
+    values = copy.deepcopy(base("rdma", of_base))
+    if changes:
+        values["gpuPools"][0] |= changes
     return {f"{PREFIX}{key}": value for key, value in values.items()}
 
 
@@ -47,10 +36,16 @@ def pod_of(record: Record) -> Object:
     return spec
 
 
-def with_tenant() -> Object:
-    values = stack_of()
-    values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
-    return values
+def manager_of(record: Record) -> Object:
+    """The configuration of Kueue's manager."""
+    values = record.one("Release", "kueue").inputs["values"]
+    manager: Object = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    return manager
+
+
+def with_tenant(of_base: str = "good") -> Object:
+    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
+    return stack_of(of_base) | {f"{PREFIX}tenants": [tenant]}
 
 
 @pytest.mark.parametrize(("pods", "expected"), [(1, False), (2, True)])
@@ -63,8 +58,7 @@ def test_only_a_run_over_several_nodes_needs_the_network(pods: int, expected: bo
 
 
 def test_a_key_keeps_the_network_without_a_run() -> None:
-    values = stack_of(rdma=True)
-    values[f"{PREFIX}training"] = []
+    values = stack_of(rdma=True) | {f"{PREFIX}training": []}
     assert load_stack(values).pools[0].fabric.nics == 8
 
 
@@ -85,16 +79,14 @@ def test_pods_claim_the_nics_of_a_node_and_install_the_plugin() -> None:
 
 
 def test_pods_of_a_fine_tuning_run_claim_them_too_and_load_the_settings_of_the_machine() -> None:
-    values = {f"{PREFIX}{key}": value for key, value in base("rdma", "tuned").items()}
-    record, of_job = shared_record(values), pod_of(shared_record(stack_of()))
+    record, of_job = shared_record(stack_of("tuned")), pod_of(shared_record(stack_of()))
     assert record.one("NodePool", "b200").inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
     assert record.one("ResourceClaimTemplate").inputs["metadata"]["namespace"] == "llm"
     template = record.one("Job").inputs["spec"]["template"]
     assert "networking.gke.io/interfaces" not in template["metadata"]["annotations"]
     pod = template["spec"]
-    assert {key: pod[key] for key in ("resourceClaims", "initContainers")} == {
-        key: of_job[key] for key in ("resourceClaims", "initContainers")
-    }
+    for key in ("resourceClaims", "initContainers"):
+        assert pod[key] == of_job[key]
     assert pod["nodeSelector"][PROFILE_LABEL] == "auto"
     (container,) = pod["containers"]
     assert container["resources"]["claims"] == [{"name": TEMPLATE}]
@@ -104,17 +96,10 @@ def test_pods_of_a_fine_tuning_run_claim_them_too_and_load_the_settings_of_the_m
 
 
 def test_a_fine_tuning_run_on_one_node_claims_no_nics() -> None:
-    values = copy.deepcopy(base("rdma", "tuned"))
-    values["training"][0] |= {"pods": 2, "gpusPerPod": 4}
-    stack = load_stack({f"{PREFIX}{key}": value for key, value in values.items()})
+    values = stack_of("tuned")
+    values[f"{PREFIX}training"][0] |= {"pods": 2, "gpusPerPod": 4}
+    stack = load_stack(values)
     assert (stack.pools[0].fabric.nics, stack.placed[0].fabric.nics) == (0, 0)
-
-
-def on_a_class(**cluster: Any) -> Object:
-    """A stack with a run over two nodes of a compute class."""
-    values = copy.deepcopy(base("rdma", "on_a_class"))
-    values["cluster"] |= cluster
-    return {f"{PREFIX}{key}": value for key, value in values.items()}
 
 
 def class_of(record: Record) -> Object:
@@ -126,23 +111,23 @@ def class_of(record: Record) -> Object:
 
 @pytest.mark.parametrize("cluster", [{}, {"mode": "autopilot", "vpc": None}], ids=["standard", "autopilot"])
 def test_a_class_has_the_network_in_one_zone_and_pods_on_it_claim_nics(cluster: Object) -> None:
-    record = shared_record(on_a_class(**cluster))
+    values = stack_of("on_a_class")
+    values[f"{PREFIX}cluster"] |= cluster
+    record = shared_record(values)
     spec = class_of(record)
     assert spec["nodePoolConfig"]["dra"] == {"networking": {"enabled": True}}
     (priority,) = spec["priorities"]
     assert (priority["acceleratorNetworkProfile"], priority["location"]) == ("auto", {"zones": ["us-central1-b"]})
-    assert record.one("IAMMember", "gke-networks").inputs["role"] == AGENT_ROLE
+    assert record.one("IAMMember", "gke-networks").inputs["role"] == rdma.AGENT_ROLE
     pod = pod_of(record)
     assert pod["nodeSelector"] == {COMPUTE_CLASS: "b200"}, "the autoscaler knows no other label of a new node"
     assert pod["resourceClaims"] == [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
     assert record.one("ResourceClaimTemplate").inputs["metadata"]["namespace"] == "llm"
-    values = record.one("Release", "kueue").inputs["values"]
-    manager = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
-    assert manager["resources"]["deviceClassMappings"][0]["name"] == RESOURCE
+    assert manager_of(record)["resources"]["deviceClassMappings"][0]["name"] == RESOURCE
 
 
 def test_a_class_without_the_key_has_no_network() -> None:
-    values = on_a_class()
+    values = stack_of("on_a_class")
     del values[f"{PREFIX}computeClasses"][0]["rdmaZone"]
     values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
     record = shared_record(values)
@@ -153,11 +138,11 @@ def test_a_class_without_the_key_has_no_network() -> None:
     assert "resourceClaims" not in pod_of(record)
 
 
-def test_a_member_places_a_run_on_the_network_of_a_class() -> None:
-    values = on_a_class()
-    values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
-    run = values[f"{PREFIX}training"][0]
-    placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
+@pytest.mark.parametrize("of_base", ["good", "on_a_class"])
+def test_a_member_places_a_run_on_the_network_of_a_pool_or_a_class(of_base: str) -> None:
+    values = with_tenant(of_base)
+    run = {**values[f"{PREFIX}training"][0], "name": "mine"}
+    placed, problems = place(published(values, "llm"), "training", run)
     assert (placed and placed.fabric.nics, problems) == (8, [])
 
 
@@ -176,23 +161,14 @@ def test_kueue_counts_nics_with_derived_quota() -> None:
     (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
     (flavor,) = group["flavors"]
     assert {item["name"]: item["nominalQuota"] for item in flavor["resources"]}[RESOURCE] == "64"
-    values = record.one("Release", "kueue").inputs["values"]
-    manager = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     mapping = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
-    assert manager["resources"] == {"deviceClassMappings": [mapping]}
+    assert manager_of(record)["resources"] == {"deviceClassMappings": [mapping]}
 
 
 def test_a_tenant_has_a_quota_of_claims() -> None:
     hard = shared_record(with_tenant()).one("ResourceQuota").inputs["spec"]["hard"]
-    assert (hard[OF_CLASS], hard[CLAIMS]) == ("128", "16")
+    assert (hard[rdma.OF_CLASS], hard[rdma.CLAIMS]) == ("128", "16")
     assert f"requests.{RESOURCE}" not in hard
-
-
-def test_a_member_places_a_run_on_the_published_network() -> None:
-    values = with_tenant()
-    run = values[f"{PREFIX}training"][0]
-    placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.fabric.nics, problems) == (8, [])
 
 
 @pytest.mark.parametrize(
@@ -200,8 +176,11 @@ def test_a_member_places_a_run_on_the_published_network() -> None:
     [(SINCE, True), ("1.34.1-gke.1829000", False), ("1.33.9-gke.9999999", False), ("1.36.1-gke.1027000", True)],
 )
 def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
-    assert suffices(version) is expected
-    assert suffices(version, autopilot=True) is version.startswith("1.36")
+    assert rdma.suffices(version) is expected
+    assert rdma.suffices(version, autopilot=True) is version.startswith("1.36")
+
+
+OLD_GKE = {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke.1000000"}
 
 
 @pytest.mark.parametrize(
@@ -209,31 +188,20 @@ def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
     [
         ({}, "does not have Dataplane V2.*acceptSlowNetwork: true"),
         ({"datapathProvider": "LEGACY_DATAPATH"}, "does not have Dataplane V2"),
-        (
-            {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke.1000000"},
-            f"has GKE 1.33.4-gke.1000000.*need {SINCE}.*clusters upgrade",
-        ),
+        (OLD_GKE, f"has GKE 1.33.4-gke.1000000.*need {SINCE}.*clusters upgrade"),
     ],
 )
-def test_an_existing_cluster_that_can_not_have_the_network_is_refused(
-    answer: Object, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = stack_of()
-    values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+def test_an_unfit_existing_cluster_is_refused(answer: Object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
     monkeypatch.setattr(Cloud, "further", answer)
     with pytest.raises(pulumi.RunError, match=message):
-        run_program(values, True, monkeypatch)
+        run_program(stack_of() | {f"{PREFIX}cluster": cluster}, True, monkeypatch)
 
 
 @pytest.mark.parametrize(("nics", "messages"), [("64", 0), ("65", 1)])
 def test_the_policy_compares_quota_for_nics_with_those_of_the_pools(nics: str, messages: int) -> None:
     values = stack_of()
-    values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"][0]["quota"] = {
-        "cpu": "400",
-        "memory": "4000Gi",
-        "nvidia.com/gpu": "64",
-        "ephemeral-storage": "10Ti",
-        RESOURCE: nics,
-    }
+    quota = {"cpu": "400", "memory": "4000Gi", "nvidia.com/gpu": "64", "ephemeral-storage": "10Ti", RESOURCE: nics}
+    values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
     stack = RegisteredStack(policy_resources(shared_record(values)), {})
     assert len(list(quota_within_capacity.violations(stack))) == messages

@@ -7,8 +7,6 @@ and its name if there are several) it states inputs (`has`), inputs that must no
 resources of a kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The manifests of each configuration equal what the program registers, for every tool, and hold no secret."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -10,19 +8,16 @@ import yaml
 
 from gke_ai.catalog.documents import Reader, read
 from gke_ai.review.gitops.command import files
-from gke_ai.review.gitops.objects import InCluster, Stage
+from gke_ai.review.gitops.objects import Stage
 from gke_ai.review.gitops.tools import TOOLS
 from tests.support.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
 from tests.support.registered import tool
 from tests.support.repository import CONFIGURATIONS
 
-OF_TOOLS = (
-    "argocd.argoproj.io/",
-    "client.lifecycle.config.k8s.io/",
-    "config.kubernetes.io/",
-    "kustomize.toolkit.fluxcd.io/",
-)
-CHARTS = ("Release", "helm.sh/v3")
+# Annotations for tools are in these domains.
+OF_TOOLS = ("argocd.argoproj.io/", "client.lifecycle.config.k8s.io/", "config.kubernetes.io/", "kustomize.toolkit.")
+DEV = configuration("Pulumi.dev.yaml")
+CHARTS = Stage.CHARTS.value
 
 
 def written(name: str, record: Record) -> dict[str, list[dict[str, Any]]]:
@@ -40,16 +35,14 @@ def without_tools(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "metadata": {**metadata, **({"annotations": kept} if kept else {})}}
 
 
-def key(item: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """What an object is."""
-    metadata = item["metadata"]
-    return item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, str, str, str], dict[str, Any]]:
-    """Objects by what they are, each once."""
-    found = {key(item): item for item in items}
-    assert len(found) == len(items)
+def by_key(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Objects without the annotations of tools by what they are, each once."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for item in map(without_tools, items):
+        metadata = item["metadata"]
+        key = item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]
+        assert key not in found
+        found[key] = item
     return found
 
 
@@ -58,75 +51,65 @@ def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, str, str, str], dict[
 def test_every_object_is_written_as_it_is_registered_and_no_other(path: str, name: str) -> None:
     record = shared_record(configuration(path))
     registered = [
-        dict(resource.inputs)
+        resource.inputs
         for resource in record.resources.values()
         if resource.type.startswith("kubernetes:")
         and resource.inputs.get("kind") not in (None, "Secret")
         # A tool deletes no run, so that none needs an owner.
         and not resource.object_name.startswith("runs-of-")
     ]
-    documents = written(name, record)
-    objects = [
-        without_tools(document)
-        for file, inside in documents.items()
-        if not file.startswith((Stage.CHARTS.value, "flux/"))
-        for document in inside
-    ]
-    assert by_key(objects) == by_key([without_tools(item) for item in registered])
-    assert [file for file, inside in documents.items() if len(inside) > 1 and Stage.CHARTS.value not in file] == []
+    files_of_objects = {
+        file: inside for file, inside in written(name, record).items() if not file.startswith((CHARTS, "flux/"))
+    }
+    assert by_key(item for inside in files_of_objects.values() for item in inside) == by_key(registered)
+    assert [file for file, inside in files_of_objects.items() if len(inside) > 1 and CHARTS not in file] == []
 
 
 def releases(name: str, documents: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[str, str, Any]]:
     """Address, version and values of each chart, by the name of its release, as a tool gets them."""
-    charts = {file: inside for file, inside in documents.items() if file.startswith(Stage.CHARTS.value)}
-    if name == "argocd":
-        sources = [inside[0]["spec"]["source"] for inside in charts.values()]
-        return {
-            source["helm"]["releaseName"]: (
-                f"oci://{source['repoURL']}/{source['chart']}",
-                source["targetRevision"],
-                source["helm"]["valuesObject"],
-            )
-            for source in sources
-        }
-    if name == "flux":
-        return {
-            release["spec"]["releaseName"]: (
-                source["spec"]["url"],
-                source["spec"]["ref"]["tag"],
-                release["spec"]["values"],
-            )
-            for source, release in charts.values()
-        }
-    helm = [inside[0]["spec"]["helm"] for inside in charts.values()]
-    return {part["releaseName"]: (f"{part['repo']}/{part['chart']}", part["version"], part["values"]) for part in helm}
+    found = {}
+    for first, *others in (inside for file, inside in documents.items() if file.startswith(CHARTS)):
+        spec = first["spec"]
+        if name == "flux":
+            release = others[0]["spec"]
+            found[release["releaseName"]] = (spec["url"], spec["ref"]["tag"], release["values"])
+        elif name == "argocd":
+            source, helm = spec["source"], spec["source"]["helm"]
+            address = f"oci://{source['repoURL']}/{source['chart']}"
+            found[helm["releaseName"]] = (address, source["targetRevision"], helm["valuesObject"])
+        else:
+            helm = spec["helm"]
+            found[helm["releaseName"]] = (f"{helm['repo']}/{helm['chart']}", helm["version"], helm["values"])
+    return found
 
 
 @pytest.mark.parametrize("name", ["argocd", "flux", "config-sync"])
 @pytest.mark.parametrize("path", ["Pulumi.prod.yaml", "examples/multislice-training.yaml"])
 def test_a_tool_installs_the_charts_that_the_program_installs(path: str, name: str) -> None:
     record = shared_record(configuration(path))
-    registered = {
-        release.inputs["name"]: (release.inputs["chart"], release.inputs["version"], release.inputs["values"])
-        for release in record.all("Release")
-    }
-    assert len(registered) == 2
-    assert releases(name, written(name, record)) == registered
+    charts = [release.inputs for release in record.all("Release")]
+    assert len(charts) == 2
+    expected = {chart["name"]: (chart["chart"], chart["version"], chart["values"]) for chart in charts}
+    assert releases(name, written(name, record)) == expected
+
+
+def page_of(name: str, record: Record) -> str:
+    """The page with the steps of a tool."""
+    (page,) = (text for path, text in files(tool(name, record)) if path == "README.md")
+    return page
 
 
 def test_helm_gets_the_charts_in_the_order_of_the_folders() -> None:
-    record = shared_record(configuration("Pulumi.dev.yaml"))
-    (page,) = (text for path, text in files(tool("kubectl", record)) if path == "README.md")
-    commands = [line.split() for line in page.splitlines() if line.startswith(("kubectl a", "kubectl c", "helm u"))]
+    record = shared_record(DEV)
+    lines = page_of("kubectl", record).splitlines()
+    commands = [line.split() for line in lines if line.startswith(("kubectl a", "kubectl c", "helm u"))]
     assert [command[-1][:2] for command in commands] == ["10", "20", "30", "30", "40", "50", "60"]
-    for release in record.all("Release"):
-        (command,) = (words for words in commands if words[3] == release.inputs["name"])
-        assert command[4:9] == [
-            *(release.inputs["chart"], "--version", release.inputs["version"]),
-            *("--namespace", release.inputs["namespace"]),
-        ]
+    for release in (item.inputs for item in record.all("Release")):
+        (command,) = (words for words in commands if words[3] == release["name"])
+        version, namespace = ("--version", release["version"]), ("--namespace", release["namespace"])
+        assert command[4:9] == [release["chart"], *version, *namespace]
         (content,) = written("kubectl", record)[command[-1]]
-        assert content == release.inputs["values"]
+        assert content == release["values"]
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS)
@@ -149,35 +132,25 @@ def annotated_with(name: str, kind: str, record: Record) -> dict[str, str]:
 
 def test_runs_are_created_once_and_stay_when_they_leave_the_folder() -> None:
     """A tool that applied a run again would suspend what Kueue has admitted."""
-    record = shared_record(configuration("Pulumi.dev.yaml"))
+    record = shared_record(DEV)
     assert record.one("Job").retained
     assert record.one("Job").inputs["spec"]["suspend"] is True
-    assert annotated_with("flux", "Job", record) == {
-        "kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent",
-        "kustomize.toolkit.fluxcd.io/prune": "disabled",
-    }
+    once = {"ssa": "IfNotPresent", "prune": "disabled"}
+    flux = {f"kustomize.toolkit.fluxcd.io/{key}": value for key, value in once.items()}
+    assert annotated_with("flux", "Job", record) == flux
+    assert annotated_with("flux", "Deployment", record) == {}
     assert annotated_with("config-sync", "Job", record) == {
         "config.kubernetes.io/depends-on": "kueue.x-k8s.io/namespaces/llm/LocalQueue/team",
         "client.lifecycle.config.k8s.io/mutation": "ignore",
         "client.lifecycle.config.k8s.io/deletion": "detach",
     }
-    assert annotated_with("argocd", "Job", record) == {
-        "argocd.argoproj.io/sync-wave": "4",
-        "argocd.argoproj.io/sync-options": "Prune=false",
-    }
-    (page,) = (text for path, text in files(tool("argocd", record)) if path == "README.md")
-    part = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    wave, options = "argocd.argoproj.io/sync-wave", "argocd.argoproj.io/sync-options"
+    assert annotated_with("argocd", "Job", record) == {wave: "4", options: "Prune=false"}
+    # It applies a wave once the one before is healthy, and no run waits for a server:
+    # https://argo-cd.readthedocs.io/en/stable/user-guide/sync-waves/
+    assert annotated_with("argocd", "Deployment", record)[wave] == "4"
+    part = yaml.safe_load(page_of("argocd", record).partition("```yaml\n")[2].partition("```")[0])
     assert {entry["kind"] for entry in part["spec"]["ignoreDifferences"]} == {"Job", "JobSet"}
-    assert annotated_with("flux", "Deployment", record) == {}
-
-
-def test_argo_cd_lets_no_run_wait_for_a_server() -> None:
-    """It applies a wave once the one before is healthy. https://argo-cd.readthedocs.io/en/stable/user-guide/sync-waves/"""
-    record = shared_record(configuration("Pulumi.dev.yaml"))
-    waves = {
-        kind: annotated_with("argocd", kind, record)["argocd.argoproj.io/sync-wave"] for kind in ("Deployment", "Job")
-    }
-    assert waves["Job"] == waves["Deployment"]
 
 
 # As the charts of each release have them: JobSet, Trainer, KubeRay and NVIDIA's driver in `crds/`, Kueue in templates.
@@ -185,18 +158,12 @@ WITH_CRDS = {"jobset": True, "kueue": False, "kubeflow-trainer": True, "kuberay-
 
 
 def test_flux_and_kubectl_upgrade_the_crds_that_helm_does_not() -> None:
-    config = configuration("Pulumi.dev.yaml")
-    config["gke-ai:queues"] = {**config["gke-ai:queues"], "trainer": "install", "ray": "install"}
-    record = shared_record(config)
-    charts = [
-        inside[1]
-        for inside in written("flux", record).values()
-        if inside[0]["kind"] in ("OCIRepository", "HelmRepository")
-    ]
-    upgrades = {chart["spec"]["releaseName"]: chart["spec"].get("upgrade") for chart in charts}
+    queues = {**DEV["gke-ai:queues"], "trainer": "install", "ray": "install"}
+    record = shared_record({**DEV, "gke-ai:queues": queues})
+    documents = [inside for inside in written("flux", record).values() if inside[0]["kind"].endswith("Repository")]
+    upgrades = {chart["spec"]["releaseName"]: chart["spec"].get("upgrade") for _, chart in documents}
     assert upgrades == {name: {"crds": "CreateReplace"} if crds else None for name, crds in WITH_CRDS.items()}
-    (page,) = (text for path, text in files(tool("kubectl", record)) if path == "README.md")
-    lines = page.splitlines()
+    lines = page_of("kubectl", record).splitlines()
     for name, crds in WITH_CRDS.items():
         (at,) = (number for number, line in enumerate(lines) if line.startswith(f"helm upgrade --install {name} "))
         chart = lines[at].partition(f" {name} ")[2].partition(" --namespace")[0]
@@ -205,7 +172,7 @@ def test_flux_and_kubectl_upgrade_the_crds_that_helm_does_not() -> None:
 
 
 def test_flux_applies_each_stage_after_the_one_before() -> None:
-    documents = written("flux", shared_record(configuration("Pulumi.dev.yaml")))
+    documents = written("flux", shared_record(DEV))
     stages = [inside[0] for path, inside in sorted(documents.items()) if path.startswith("flux/")]
     assert [sync["spec"]["path"] for sync in stages] == [f"./clusters/test/{stage.value}" for stage in Stage]
     names = [sync["metadata"]["name"] for sync in stages]
@@ -213,10 +180,7 @@ def test_flux_applies_each_stage_after_the_one_before() -> None:
 
 
 def test_a_missing_secret_is_listed_with_the_keys_that_pods_read() -> None:
-    content: InCluster = tool("kubectl", shared_record(configuration("Pulumi.dev.yaml"))).content
-    assert [secret.command for secret in content.secrets] == [
-        "kubectl -n llm create secret generic hf-secret --from-literal=hf_api_token=VALUE"
-    ]
-    record = shared_record(configuration("Pulumi.dev.yaml"))
-    (secret,) = record.all("Secret")
-    assert TOKEN in strings(secret.inputs), "the canary would have been seen"
+    record = shared_record(DEV)
+    command = "kubectl -n llm create secret generic hf-secret --from-literal=hf_api_token=VALUE"
+    assert [secret.command for secret in tool("kubectl", record).content.secrets] == [command]
+    assert TOKEN in strings(record.one("Secret").inputs), "the canary would have been seen"

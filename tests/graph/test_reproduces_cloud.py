@@ -1,14 +1,12 @@
 """Cloud resources of the examples are those of their documents, whole: what the program adds has its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, configuration, run_program
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, configuration, shared_record
 from tests.support.reproduced import BUCKET, REGION
 
 EXPECTED = ROOT / "tests" / "data" / "expected"
@@ -51,14 +49,13 @@ def key_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
     return resource["type"], *(str(resource[name]) for name in names if name in resource)
 
 
-def compared(example: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Object, Object | None]]:
+def compared(example: str) -> Iterator[tuple[str, Object, Object | None]]:
     """Each registered cloud resource with that of the document, if it has one. None of the document's is missing."""
-    record = run_program(configuration(f"examples/{example}.yaml"), False, monkeypatch)
     wanted = {key_of(resource): resource for resource in filled(EXAMPLES[example])}
-    for resource in record.resources.values():
+    for resource in shared_record(configuration(f"examples/{example}.yaml")).resources.values():
         if resource.type.startswith("gcp:"):
             registered = {"type": resource.type, **resource.inputs}
-            yield registered, wanted.pop(key_of(registered), None)
+            yield resource.type.rpartition(":")[2], registered, wanted.pop(key_of(registered), None)
     assert wanted == {}
 
 
@@ -78,36 +75,24 @@ def beyond(registered: Object, wanted: Object) -> dict[str, Any]:
     return {path: value for path, value in found.items() if path not in stated or value != stated[path]}
 
 
-def kind_of(resource: Object) -> str:
-    return str(resource["type"].rpartition(":")[2])
-
-
-def listed(kind: str, path: str) -> list[Any]:
-    """The values of a field that the program adds."""
-    values: list[Any] = BEYOND["fields"].get(kind, {}).get(path, {"values": []})["values"]
-    return values
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_cloud_resources_are_those_of_the_source_and_what_is_added_is_listed(
-    example: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cloud_resources_are_those_of_the_source_and_what_is_added_is_listed(example: str) -> None:
     further = set()
-    for registered, wanted in compared(example, monkeypatch):
-        kind = kind_of(registered)
+    for kind, registered, wanted in compared(example):
         if wanted is None:
             further.add(f"{kind} {registered.get('name') or registered['role']}")
         else:
+            listed = {path: field["values"] for path, field in BEYOND["fields"].get(kind, {}).items()}
             added = beyond(registered, wanted)
-            assert {path: value for path, value in added.items() if value not in listed(kind, path)} == {}, kind
+            assert {path: value for path, value in added.items() if value not in listed.get(path, [])} == {}, kind
     assert further == BEYOND["resources"].get(example, {}).keys()
 
 
-def test_every_field_that_is_listed_is_added_in_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_field_that_is_listed_is_added_in_an_example() -> None:
     added = [
-        (kind_of(registered), path, value)
+        (kind, path, value)
         for example in EXAMPLES
-        for registered, wanted in compared(example, monkeypatch)
+        for kind, registered, wanted in compared(example)
         if wanted is not None
         for path, value in beyond(registered, wanted).items()
     ]

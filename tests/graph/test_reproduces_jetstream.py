@@ -1,8 +1,5 @@
 """Both JetStream examples register the objects of their source document, except for these differences."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,72 +8,15 @@ import yaml
 from gke_ai.catalog.engines.metrics import metrics_of
 from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
-from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, in_camel_case, shared_record
+from tests.support.reproduced import Object, are_equal, identity
 
-SOURCE: dict[str, Any] = yaml.load(
-    (ROOT / "tests" / "data" / "expected" / "jetstream.yaml").read_text(), yaml.CSafeLoader
-)
-EXAMPLES = {
-    "stackdriver": "examples/jetstream-autoscaling.yaml",
-    "prometheus": "examples/jetstream-autoscaling-prometheus.yaml",
-}
-CHOSEN: dict[str, Any] = {
-    "PROJECT_ID": PROJECT,
-    "PROJECT_NUMBER": PROJECT_NUMBER,
-    "CLUSTER_NAME": "jetstream",
-    "PROMETHEUS_PORT": "metrics",
-    "METRIC": "prefill_backlog_size",
-    "MIN_REPLICAS": 1,
-    "MAX_REPLICAS": 2,
-    "TARGET": "10",
-    "EXTERNAL_METRIC_TARGET": "800m",
-}
-Object = dict[str, Any]
+SOURCE: dict[str, Any] = yaml.load((ROOT / "tests/data/expected/jetstream.yaml").read_text(), yaml.CSafeLoader)
+PROJECT_VALUES = {"PROJECT_ID": PROJECT, "PROJECT_NUMBER": PROJECT_NUMBER, "CLUSTER_NAME": "jetstream"}
+BOUNDS = {"MIN_REPLICAS": 1, "MAX_REPLICAS": 2, "TARGET": "10", "EXTERNAL_METRIC_TARGET": "800m"}
+METRIC = {"PROMETHEUS_PORT": "metrics", "METRIC": "prefill_backlog_size"}
+CHOSEN: dict[str, Any] = {**PROJECT_VALUES, **METRIC, **BOUNDS}
 CONTAINERS = {"key": "container", "operator": "In", "values": ["maxengine-server", "jetstream-http"]}
-
-
-def selectors_are_in_the_spec(item: Object) -> None:
-    """The document has the server's selector outside the spec, where the API refuses it."""
-    if "selector" in item:
-        item["spec"]["selector"] = item.pop("selector")
-
-
-def namespaces_are_stated(item: Object) -> None:
-    """The document's commands run in the default namespace."""
-    if item["kind"] in ("PodMonitoring", "Deployment", "Service"):
-        item["metadata"].setdefault("namespace", "default")
-
-
-def one_account_is_bound(item: Object) -> None:
-    """The document creates prom-frontend-sa, but binds and grants to jetstream-iam-sa, which it never creates."""
-    annotations = item["metadata"].get("annotations", {})
-    for key, value in annotations.items():
-        annotations[key] = value.replace("jetstream-iam-sa", "prom-frontend-sa")
-
-
-def ports_of_adapters_are_stated(item: Object) -> None:
-    """443 is the default."""
-    if item["kind"] == "APIService":
-        item["spec"]["service"]["port"] = 443
-
-
-def windows_are_stated(item: Object) -> None:
-    """Kubernetes' defaults, set explicitly because they are a choice."""
-    if item["kind"] == "HorizontalPodAutoscaler":
-        windows = {"scaleUp": 0, "scaleDown": 300}
-        item["spec"]["behavior"] = {way: {"stabilizationWindowSeconds": window} for way, window in windows.items()}
-        # One pod at a time, so that open answers can finish
-        item["spec"]["behavior"]["scaleDown"]["policies"] = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
-
-
-def several_metrics_are_of_one_adapter(item: Object) -> None:
-    """The document has targets outside `target`, and uses one metric of each adapter."""
-    if item["metadata"]["name"] == "jetstream-hpa-multiple-metrics":
-        for entry in item["spec"]["metrics"]:
-            entry["external"] = entry.pop("pods", None) or entry["external"]
-            entry["type"] = "External"
-            entry["external"]["target"]["averageValue"] = entry.pop("averageValue")
-            averages_are_compared(entry)
 
 
 def averages_are_compared(entry: Object) -> None:
@@ -99,62 +39,79 @@ def chips_of_either_container_in_this_cluster(entry: Object) -> None:
         selector["matchExpressions"] = [{**CONTAINERS, "key": "metric.labels.container"}]
 
 
-def frontend_s_resources_are_stated(item: Object) -> None:
-    """The document leaves them to the node."""
+def change(item: Object) -> None:
+    """The differences from the document."""
+    spec, metadata, kind = item.get("spec", {}), item["metadata"], item["kind"]
+    # The document has the server's selector outside the spec, where the API refuses it.
+    if "selector" in item:
+        spec["selector"] = item.pop("selector")
+    # The document's commands run in the default namespace.
+    if kind in ("PodMonitoring", "Deployment", "Service"):
+        metadata.setdefault("namespace", "default")
+    # The document creates prom-frontend-sa, but binds and grants to jetstream-iam-sa, which it never creates.
+    annotations = metadata.get("annotations", {})
+    for key, value in annotations.items():
+        annotations[key] = value.replace("jetstream-iam-sa", "prom-frontend-sa")
+    # 443 is the default.
+    if kind == "APIService":
+        spec["service"]["port"] = 443
+    # Kubernetes' defaults, set explicitly because they are a choice. One pod at a time, so open answers can finish.
+    if kind == "HorizontalPodAutoscaler":
+        slowly = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
+        windows = {"scaleUp": (0, {}), "scaleDown": (300, slowly)}
+        spec["behavior"] = {way: {"stabilizationWindowSeconds": time, **how} for way, (time, how) in windows.items()}
+    # The document has targets outside `target`, and uses one metric of each adapter.
+    if metadata["name"] == "jetstream-hpa-multiple-metrics":
+        for entry in spec["metrics"]:
+            entry["external"] = entry.pop("pods", None) or entry["external"]
+            entry["type"] = "External"
+            entry["external"]["target"]["averageValue"] = entry.pop("averageValue")
+            averages_are_compared(entry)
+    # The document leaves the frontend's resources to the node.
     if identity(item) == ("Deployment", "frontend"):
-        (container,) = item["spec"]["template"]["spec"]["containers"]
+        (container,) = spec["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
 
-DIFFERENCES: list[Callable[[Object], None]] = [
-    selectors_are_in_the_spec,
-    namespaces_are_stated,
-    one_account_is_bound,
-    ports_of_adapters_are_stated,
-    windows_are_stated,
-    several_metrics_are_of_one_adapter,
-    frontend_s_resources_are_stated,
-]
 # The server is taken for granted by the document, as is its disruption budget; and prometheus-adapter is installed by
 # its chart there: its rules are compared below, its names with those of the chart.
 NOT_IN_THE_SOURCE = {
-    ("Deployment", "maxengine-server"),
     ("Service", "jetstream-svc"),
-    ("PodDisruptionBudget", "maxengine-server"),
+    *((kind, "maxengine-server") for kind in ("Deployment", "PodDisruptionBudget")),
 }
 OF_THE_CHART = {
     ("PodDisruptionBudget", "frontend"),  # of the frontend's two replicas; the document has none
-    ("ServiceAccount", "example-release-prometheus-adapter"),
-    ("ConfigMap", "example-release-prometheus-adapter"),
-    ("Deployment", "example-release-prometheus-adapter"),
-    ("Service", "example-release-prometheus-adapter"),
+    *(
+        (kind, "example-release-prometheus-adapter")
+        for kind in ("ServiceAccount", "ConfigMap", "Deployment", "Service")
+    ),
     ("APIService", "v1beta1.external.metrics.k8s.io"),
+    ("RoleBinding", "prometheus-adapter-auth-reader"),
+    *((kind, "prometheus-adapter-resource-reader") for kind in ("ClusterRole", "ClusterRoleBinding")),
     ("ClusterRole", "prometheus-adapter-external-metrics"),
     ("ClusterRoleBinding", "prometheus-adapter-hpa-controller-external-metrics"),
     ("ClusterRoleBinding", "prometheus-adapter-system-auth-delegator"),
-    ("RoleBinding", "prometheus-adapter-auth-reader"),
-    ("ClusterRole", "prometheus-adapter-resource-reader"),
-    ("ClusterRoleBinding", "prometheus-adapter-resource-reader"),
 }
 
 
 @pytest.fixture
 def records() -> dict[str, Record]:
-    return {adapter: shared_record(configuration(path)) for adapter, path in EXAMPLES.items()}
+    examples = {"stackdriver": "jetstream-autoscaling", "prometheus": "jetstream-autoscaling-prometheus"}
+    return {adapter: shared_record(configuration(f"examples/{name}.yaml")) for adapter, name in examples.items()}
 
 
 def test_kubernetes_objects_are_those_of_the_source(records: dict[str, Record]) -> None:
     for adapter, further in (("stackdriver", []), ("prometheus", SOURCE["tpu"])):
         expected = {}
         for item in filled([*SOURCE["both"], *further, *SOURCE[adapter]]):
-            for difference in DIFFERENCES:
-                difference(item)
+            change(item)
             expected[identity(item)] = item
-        registered = {identity(obj.inputs): obj.inputs for obj in objects(records[adapter])}
+        resources = records[adapter].resources.values()
+        objects = [resource.inputs for resource in resources if resource.type.startswith("kubernetes:")]
+        registered = {identity(item): item for item in objects}
         others = NOT_IN_THE_SOURCE | (OF_THE_CHART if adapter == "prometheus" else set())
-        assert registered.keys() == expected.keys() | others
-        for key, wanted in expected.items():
-            assert registered[key] == wanted, key
+        are_equal({key: item for key, item in registered.items() if key not in others}, expected)
+        assert others <= registered.keys()
 
 
 def test_rules_of_prometheus_adapter_are_those_of_the_source(records: dict[str, Record]) -> None:
@@ -180,10 +137,10 @@ def test_autoscalers_of_one_metric_are_those_of_the_source(key: str) -> None:
     if scaled.target == "10Ki":
         wanted["external"]["target"]["averageValue"] = "10Ki"  # bytes
     described, containers = metrics_of("jetstream")[name], [*CONTAINERS["values"]]
-    assert camel(metric(described, scaled, adapter, "jetstream", "default", containers)) == wanted
+    assert in_camel_case(metric(described, scaled, adapter, "jetstream", "default", containers)) == wanted
 
 
-@pytest.mark.parametrize("adapter", EXAMPLES)
+@pytest.mark.parametrize("adapter", ["stackdriver", "prometheus"])
 def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: dict[str, Record]) -> None:
     wanted, record = filled(SOURCE["server"]), records[adapter]
     deployment = record.one("Deployment", "maxengine-server").inputs
@@ -205,14 +162,6 @@ def test_server_matches_the_one_that_the_source_assumes(adapter: str, records: d
     assert roles == {"roles/storage.objectUser", "roles/storage.insightsCollectorService"}
 
 
-def objects(record: Record) -> list[Any]:
-    return [resource for resource in record.resources.values() if resource.type.startswith("kubernetes:")]
-
-
-def identity(item: Mapping[str, Any]) -> tuple[str, str]:
-    return item["kind"], item["metadata"]["name"]
-
-
 def filled(value: Any) -> Any:
     """The document with its variables filled in."""
     if isinstance(value, str):
@@ -225,12 +174,4 @@ def filled(value: Any) -> Any:
         return [filled(item) for item in value]
     if isinstance(value, dict):
         return {key: filled(item) for key, item in value.items()}
-    return value
-
-
-def camel(value: Any) -> Any:
-    """Keys as the API has them."""
-    names = {"match_labels": "matchLabels", "match_expressions": "matchExpressions", "average_value": "averageValue"}
-    if isinstance(value, dict):
-        return {names.get(key, key): camel(item) for key, item in value.items()}
     return value

@@ -1,16 +1,13 @@
 """The REST bodies of the program's cloud resources, against Google's reference and discovery documents."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.recorder import ROOT
 from tests.support.registered import cloud_requests
 
-GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
 CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
 
@@ -26,7 +23,7 @@ def includes(whole: Any, part: Any) -> bool:
 
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_the_program_sends_google_the_request_of_the_tutorials_commands(path: str) -> None:
-    expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
+    expected = json.loads((ROOT / "tests/data/golden/rest_mixed_training_inference.json").read_text())[path]
     requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path)]
     bodies = {name: body.content for name, body in requests if body is not None}
     assert bodies.keys() == expected.keys()

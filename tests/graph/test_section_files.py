@@ -1,7 +1,5 @@
 """The program reads the sections that are in files of their own, and registers the same as without them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -33,9 +31,8 @@ def test_a_stack_in_files_registers_the_same(is_stated: bool, tmp_path: Path, mo
     assert len([value for value in config.values() if isinstance(value, dict)]) > 3
     record = run_program(config, preview=False, monkeypatch=monkeypatch)
     same = shared_record(json.loads(json.dumps(configuration("Pulumi.dev.yaml"), sort_keys=True)))  # as Pulumi does
-    assert {urn: one.inputs for urn, one in record.resources.items()} == {
-        urn: one.inputs for urn, one in same.resources.items()
-    }
+    inputs, expected = ({urn: one.inputs for urn, one in each.resources.items()} for each in (record, same))
+    assert inputs == expected
 
 
 def test_the_program_names_the_file_of_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,5 @@
 """The resources of every engine's servers, of compute classes and of the default namespace."""
 
-from __future__ import annotations
-
-import ast
-import copy
 from functools import partial
 from typing import Any, get_args
 
@@ -14,12 +10,12 @@ from gke_ai.catalog.engines.engine import CURRENT, ENGINES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.components import JetStreamServer
 from gke_ai.components.base import arguments_of
-from gke_ai.components.serving.server import ModelServer
+from gke_ai.components.serving.server import ModelServer, container_of
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
 from gke_ai.settings.rules.warnings import legacy_engines
 from tests.support.mistakes import base
-from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
+from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, shared_record, strings
 
 good = partial(base, "serving")
 
@@ -35,15 +31,12 @@ def engine_of(component: Any) -> str:
     return str(engine)
 
 
-# The component of each engine, and arguments that suffice.
 SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
     engine_of(component): (
         component,
-        SERVER
-        | ({} if component is JetStreamServer else {"token_secret": {}})
-        | {"engine": engine_of(component)}
+        {**SERVER, "engine": engine_of(component)}
         | (TPU if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {"accelerator": "nvidia-h100-80gb"})
-        | (JETSTREAM if component is JetStreamServer else {}),
+        | (JETSTREAM if component is JetStreamServer else {"token_secret": {}}),
     )
     for component in ModelServer.__subclasses__()
 }
@@ -67,9 +60,6 @@ def pod(built: Record) -> dict[str, Any]:
     return pod_spec
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
-
-
 def test_every_engine_has_a_server_and_a_section() -> None:
     assert ENGINES.keys() == SERVERS.keys()
 
@@ -77,21 +67,12 @@ def test_every_engine_has_a_server_and_a_section() -> None:
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
 def test_engine_builds_its_request_and_reads_its_answer(engine: Any) -> None:
     body = engine.body("m", "Hello", 7)
-    assert body["prompt"] == "Hello"
-    assert body["max_tokens"] == 7
-    answer = {"choices": [{"text": "Hi"}]} if "model" in body else {"response": "Hi"}
-    assert engine.text(answer) == "Hi"
+    assert (body["prompt"], body["max_tokens"]) == ("Hello", 7)
+    assert engine.text({"choices": [{"text": "Hi"}]} if "model" in body else {"response": "Hi"}) == "Hi"
     without: list[dict[str, Any]] = [{}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}]
     for nothing in without:
         with pytest.raises((KeyError, IndexError, TypeError)):
             engine.text(nothing)
-
-
-def test_third_engine_is_one_short_file() -> None:
-    file = ROOT / "components" / "serving" / "vllm.py"
-    (server,) = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == "VllmServer"]
-    assert len(file.read_text().splitlines()) < 60
-    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["__init__", "containers"]
 
 
 @every_engine
@@ -110,9 +91,8 @@ def test_every_server_has_the_shared_parts(engine: str, serve: Any) -> None:
 def test_metrics_are_scraped_at_a_port_by_name(engine: str, serve: Any) -> None:
     built = serve(engine, pod_monitoring=True)
     (endpoint,) = built.one("PodMonitoring").inputs["spec"]["endpoints"]
-    named = {
-        port.get("name"): port["containerPort"] for container in pod(built)["containers"] for port in container["ports"]
-    }
+    ports = [port for container in pod(built)["containers"] for port in container["ports"]]
+    named = {port.get("name"): port["containerPort"] for port in ports}
     assert named[endpoint["port"]] == (ENGINES[engine].metrics_port or 8000)
     assert endpoint["path"] == ENGINES[engine].metrics_path
 
@@ -141,14 +121,9 @@ def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: 
     scratch = {"mount_path": "/data", "size": "200Gi", "storage_class": "hyperdisk-balanced"}
     spec = pod(serve(engine, scratch=scratch))
     (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "ephemeral-volume")
-    assert volume["ephemeral"]["volumeClaimTemplate"] == {
-        "metadata": {"labels": {"type": "ephemeral"}},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "hyperdisk-balanced",
-            "resources": {"requests": {"storage": "200Gi"}},
-        },
-    }
+    requested = {"resources": {"requests": {"storage": "200Gi"}}, "storageClassName": "hyperdisk-balanced"}
+    claim = {"metadata": {"labels": {"type": "ephemeral"}}, "spec": {"accessModes": ["ReadWriteOnce"], **requested}}
+    assert volume["ephemeral"]["volumeClaimTemplate"] == claim
     assert {"name": "ephemeral-volume", "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
     assert not any("volumeMounts" in container for container in spec["containers"][1:])
     assert "ephemeral-volume" not in strings(pod(serve(engine)))
@@ -157,22 +132,11 @@ def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: 
 @every_engine
 def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) -> None:
     spec = pod(serve(engine))
-    assert [container["lifecycle"] for container in spec["containers"]] == [
-        {"preStop": {"sleep": {"seconds": 15}}}
-    ] * len(spec["containers"])
+    assert all(container["lifecycle"] == {"preStop": {"sleep": {"seconds": 15}}} for container in spec["containers"])
     assert spec["terminationGracePeriodSeconds"] == 120
     at_once = pod(serve(engine, drain_seconds=0, termination_grace_period_seconds=30))
     assert not any("lifecycle" in container for container in at_once["containers"])
     assert at_once["terminationGracePeriodSeconds"] == 30
-
-
-# --- vLLM -------------------------------------------------------------------------------------------------------------
-
-
-# --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
-
-
-# --- change of the engine ---------------------------------------------------------------------------------------------
 
 
 @every_engine
@@ -183,12 +147,10 @@ def test_every_engine_continues_the_server_of_every_other(engine: str, serve: An
     assert set(server.aliases) == {f"gke-ai:index:{name}" for name in others}
 
 
-def test_default_engine_is_the_current_one_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {
-        "gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"},
-        "gke-ai:serving": [{"name": "s", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2}],
-    }
-    record = run_program(config, False, monkeypatch)
+def test_default_engine_is_the_current_one_on_gpus() -> None:
+    cluster = {"mode": "autopilot", "location": "us-central1"}
+    server = {"name": "s", "model": "google/gemma-2-9b-it", "accelerator": "nvidia-l4", "gpus": 2}
+    record = shared_record({"gke-ai:cluster": cluster, "gke-ai:serving": [server]})
     assert record.outputs["servers"][0]["engine"] == "vllm"
     assert {name for name, engine in ENGINES.items() if engine.legacy} == {"tgi", "jetstream"}
     assert not any(ENGINES[name].legacy for name in CURRENT.values())
@@ -210,81 +172,53 @@ def test_preview_warns_of_a_legacy_engine_with_its_date_and_successor(engine: st
     assert warning.endswith(f"Set engine: {successor}.")
 
 
-# --- JetStream --------------------------------------------------------------------------------------------------------
-
-
 def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
-    built = serve(
-        "jetstream",
-        name="maxengine-server",
-        service="jetstream-svc",
-        checkpoint="gs://bucket/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
-        probes=False,
-        node_selector={
-            "cloud.google.com/gke-tpu-topology": "2x4",
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-        },
-    )
+    names = {"name": "maxengine-server", "service": "jetstream-svc", "probes": False}
+    checkpoint = "gs://bucket/final/unscanned/gemma_7b-it/0/checkpoints/0/items"
+    labels = {"gke-tpu-topology": "2x4", "gke-tpu-accelerator": "tpu-v5-lite-podslice"}
+    selector = {f"cloud.google.com/{key}": value for key, value in labels.items()}
+    built = serve("jetstream", checkpoint=checkpoint, node_selector=selector, **names)
     assert pod(built) == yaml.safe_load((ROOT / "tests/data/expected/jetstream_server.yaml").read_text())
     service = built.one("Service")
     assert service.object_name == "jetstream-svc"
-    assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [
-        ("http", 8000, 8000),
-        ("grpc", 9000, 9000),
-    ]
+    ports = [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]]
+    assert ports == [("http", 8000, 8000), ("grpc", 9000, 9000)]
 
 
 def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> None:
-    container = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))[
-        "containers"
-    ][0]
-    assert "ici_tensor_parallelism=8" in container["args"]
-    assert "ici_tensor_parallelism=1" not in container["args"]
-    assert container["args"][-1] == "quantization=int8"
+    spec = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))
+    stated = spec["containers"][0]["args"]
+    assert [text for text in stated if "ici_tensor" in text] == ["ici_tensor_parallelism=8"]
+    assert stated[-1] == "quantization=int8"
 
 
-# --- compute classes --------------------------------------------------------------------------------------------------
-
-
-# --- the whole program ------------------------------------------------------------------------------------------------
-
-
-def program(preview: bool, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Record:
-    sections = {**copy.deepcopy(good()), **changes}
-    return run_program({f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+def program(preview: bool = False, **changes: Any) -> Record:
+    return shared_record({f"gke-ai:{name}": value for name, value in {**good(), **changes}.items()}, preview)
 
 
 @both
-def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(preview, monkeypatch)
-    for name in ("mixtral", "llama"):
-        before = built.waits_for(built.one("Deployment", name))
-        assert "ComputeClass cheap" in before
-        assert "NodePool v5e" not in before
-        assert not any(dependency.startswith("Deployment") for dependency in before)
-    before = built.waits_for(built.one("Deployment", "gemma"))
-    assert "NodePool v5e" in before
-    assert "ComputeClass cheap" not in before
+def test_servers_wait_for_their_class_or_their_pool(preview: bool) -> None:
+    built = program(preview)
+    expected = {"mixtral": {"ComputeClass cheap"}, "llama": {"ComputeClass cheap"}, "gemma": {"NodePool v5e"}}
+    before = {name: built.waits_for(built.one("Deployment", name)) for name in expected}
+    assert {name: {"ComputeClass cheap", "NodePool v5e"} & before[name] for name in before} == expected
+    assert not any(item.startswith("Deployment") for item in before["mixtral"] | before["llama"])
 
 
-def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(False, monkeypatch, serving=good()["serving"][2:3], computeClasses=[])
+def test_jetstream_gets_no_token() -> None:
+    built = program(serving=good()["serving"][2:3], computeClasses=[])
     assert not built.all("Secret")
     assert not any(TOKEN in text for resource in built.resources.values() for text in strings(resource.inputs))
 
 
-def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    servers = program(False, monkeypatch).outputs["servers"]
-    assert [(server["namespace"], server["service"], server["url"]) for server in servers] == [
-        ("default", "mixtral", "http://mixtral.default.svc.cluster.local:8000"),
-        ("llm", "llama", "http://llama.llm.svc.cluster.local:8000"),
-        ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
-        ("llm", "chat", "http://chat.llm.svc.cluster.local:8000"),
-    ]
+def test_outputs_name_each_server() -> None:
+    servers = [(server["namespace"], server["service"], server["url"]) for server in program().outputs["servers"]]
+    places = [("default", "mixtral"), ("llm", "llama"), ("llm", "gemma"), ("llm", "chat")]
+    assert servers == [(place, name, f"http://{name}.{place}.svc.cluster.local:8000") for place, name in places]
 
 
 @pytest.mark.parametrize(
-    ("image", "seconds", "expected"),
+    ("image", "keys", "expected"),
     [
         (None, {}, ["--shutdown-timeout=95"]),  # 120 s, less 15 s of preStop and 10 s to end
         (None, {"termination_grace_period_seconds": 600, "drain_seconds": 30}, ["--shutdown-timeout=560"]),
@@ -296,13 +230,21 @@ def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, {"arguments": ["--shutdown-timeout=30"]}, []),
     ],
 )
-def test_vllm_lets_open_answers_finish_within_the_grace_period(
-    image: str | None, seconds: dict[str, Any], expected: list[str]
-) -> None:
-    server = Vllm(name="s", model="google/gemma-2-2b-it", image=image, **seconds)
+def test_vllm_lets_open_answers_finish_within_the_grace_period(image: Any, keys: Any, expected: list[str]) -> None:
+    server = Vllm(name="s", model="google/gemma-2-2b-it", image=image, **keys)
     assert [flag for flag in server.command_line.flags if "shutdown" in flag] == expected
 
 
 def test_tgi_has_no_such_flag() -> None:
-    server = Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it")
-    assert not [flag for flag in server.command_line.flags if "shutdown" in flag]
+    flags = Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it").command_line.flags
+    assert not [flag for flag in flags if "shutdown" in flag]
+
+
+def test_a_container_mounts_shared_memory_only_with_its_volume() -> None:
+    class Alone(Vllm):
+        shares_memory = False
+
+    section = {"engine": "vllm", "name": "chat", "model": "google/gemma-3-4b-it", "accelerator": "nvidia-l4"}
+    containers: list[Any] = [container_of(kind.model_validate(section), 1, {}) for kind in (Vllm, Alone)]
+    mounts = [[mount["name"] for mount in container["volume_mounts"]] for container in containers]
+    assert mounts == [["dshm"], []]

@@ -1,7 +1,6 @@
 """A simulation uses the queues that the program registers, and refuses a trace or a configuration that it can't use."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +17,33 @@ from tests.support.recorder import configuration, load_stack, shared_record
 from tests.support.simulation.theory import configuration as queues_with
 from tests.support.simulation.theory import run
 
-STACKS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", "examples/mixed-training-inference.yaml"]
-COMPARED = ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+PROD = "Pulumi.prod.yaml"
+STACKS = ["Pulumi.dev.yaml", PROD, "examples/mixed-training-inference.yaml"]
+
+
+def compared(objects: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], Any]:
+    """The specs of the objects that a simulation has, by kind, namespace and name."""
+    return {
+        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item.get("spec") or {}
+        for item in objects
+        if item.get("kind") in ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+    }
 
 
 @pytest.mark.parametrize("path", STACKS)
 def test_queues_are_those_that_the_program_registers(path: str) -> None:
-    registered = shared_record(configuration(path)).resources.values()
-    expected = {
-        (inputs["kind"], inputs["metadata"].get("namespace"), inputs["metadata"]["name"]): inputs.get("spec") or {}
-        for resource in registered
-        if (inputs := resource.inputs).get("kind") in COMPARED
-    }
-    objects = [item for _, item in Queues(load_stack(configuration(path))).objects()]
-    found = {
-        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item["spec"]
-        for item in objects
-        if item["kind"] in COMPARED
-    }
+    expected = compared(item.inputs for item in shared_record(configuration(path)).resources.values())
+    found = compared(item for _, item in Queues(load_stack(configuration(path))).objects())
     assert len(found) >= 3
     assert found == expected
 
 
 def test_kueue_has_the_configuration_of_the_program_but_for_three_settings() -> None:
-    queues = queues_of(repository.source("Pulumi.prod.yaml"))
-    values = next(
-        resource.inputs["values"]
-        for resource in shared_record(configuration("Pulumi.prod.yaml")).resources.values()
-        if resource.name == "kueue" and "values" in resource.inputs
-    )
+    releases = shared_record(configuration(PROD)).all("Release")
+    (values,) = (release.inputs["values"] for release in releases if release.name == "kueue")
     program = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
-    changed = {key for key in program if program[key] != manager(queues).get(key)}
+    simulated = manager(queues_of(repository.source(PROD)))
+    changed = {key for key in program if program[key] != simulated.get(key)}
     assert changed == {"leaderElection", "clientConnection", "metrics"} | ({"waitForPodsReady"} & program.keys())
 
 
@@ -67,33 +62,30 @@ def test_queues_that_share_quota_are_one_group() -> None:
         ({"withinClusterQueue": "LowerOrNewerEqualPriority"}, {1}, True),
     ],
 )
-def test_preemption_is_possible_if_the_policies_allow_it(
-    preemption: dict[str, str], priorities: set[int], possible: bool
-) -> None:
+def test_preemption_is_possible_if_the_policies_allow_it(preemption: Any, priorities: set[int], possible: bool) -> None:
     assert queues_with({"a": {"gpus": 1, "preemption": preemption}}).can_preempt(["a"], priorities) == possible
 
 
 def test_a_workload_asks_for_the_accelerators_of_its_queue() -> None:
-    queues = queues_of(repository.source("Pulumi.prod.yaml"))
+    queues = queues_of(repository.source(PROD))
+    gpu, tpu = "nvidia.com/gpu", "google.com/tpu"
     resources = {name: queues.accelerator(name) for name in queues.cluster_queues}
-    assert resources == dict.fromkeys(("serving", "training"), "nvidia.com/gpu") | dict.fromkeys(
-        ("slices", "v5e"), "google.com/tpu"
-    )
+    assert resources == {"serving": gpu, "training": gpu, "slices": tpu, "v5e": tpu}
     item = workload(3, run(0, 10, pods=2, accelerators=4), 20, "google.com/tpu")
     (pods,) = item["spec"]["podSets"]
     requests = pods["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert (pods["count"], requests["google.com/tpu"], item["spec"]["priority"]) == (2, "4", 20)
 
 
-def test_generated_runs_fit_the_queues_of_every_stack() -> None:
-    for path in STACKS:
-        queues = queues_of(repository.source(path))
-        for source in queues.sources():
-            name = queues.by_local[source.queue]
-            (limits,) = [total for _, total in queues.cluster_queues[name].limits()]
-            wanted = {"cpu": source.cpu, "memory": source.memory * 2**30, queues.accelerator(name): source.accelerators}
-            for resource, amount in wanted.items():
-                assert amount * source.most_pods <= limits.get(resource, 0), (path, source, resource)
+@pytest.mark.parametrize("path", STACKS)
+def test_generated_runs_fit_the_queues_of_every_stack(path: str) -> None:
+    queues = queues_of(repository.source(path))
+    for source in queues.sources():
+        name = queues.by_local[source.queue]
+        (limits,) = [total for _, total in queues.cluster_queues[name].limits()]
+        wanted = {"cpu": source.cpu, "memory": source.memory * 2**30, queues.accelerator(name): source.accelerators}
+        for resource, amount in wanted.items():
+            assert amount * source.most_pods <= limits.get(resource, 0), (source, resource)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +115,8 @@ def test_a_configuration_without_queues_is_refused(tmp_path: Path, text: str | N
 
 
 def test_an_imported_trace_is_printed_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "cluster_log.csv"
+    file, submitted = tmp_path / "cluster_log.csv", "2020-06-09 18:41:27"
     header = "vc,gpu_num,cpu_num,node_num,submit_time,start_time,duration"
-    file.write_text(f"{header}\nvcX,1,4,1,2020-06-09 18:41:27,2020-06-09 18:41:27,249\n")
+    file.write_text(f"{header}\nvcX,1,4,1,{submitted},{submitted},249\n")
     gke_ai("trace-import", "helios", file, "--queue", "vcX=team/gpus")
     assert capsys.readouterr().out.splitlines()[1] == "0,team/gpus,,1,1,4,16,249,0,no"

@@ -1,22 +1,12 @@
 """Placement by topology: the objects of pools, flavors and runs, and which flavors have a topology by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gke_ai.catalog.fabric.topology import (
-    ANNOTATIONS,
-    GROUP_SIZE,
-    GROUPS,
-    HOSTNAME,
-    LEVELS,
-    PREFERRED,
-    REQUIRED,
-    TOPOLOGY,
-)
+from gke_ai.catalog.fabric import topology
+from gke_ai.catalog.fabric.topology import HOSTNAME, LEVELS, TOPOLOGY
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.components import GpuNodePool
 from gke_ai.settings.published import place
@@ -60,7 +50,7 @@ def test_levels_come_before_the_flavor_that_names_them_and_the_queue() -> None:
 def test_a_run_names_its_level_on_its_pods_and_requests_what_it_is_limited_to() -> None:
     (job,) = shared_record(stack_of()).one("JobSet").inputs["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
-    assert template["metadata"]["annotations"][REQUIRED] == BLOCK
+    assert template["metadata"]["annotations"][topology.REQUIRED] == BLOCK
     for container in template["spec"]["containers"]:
         assert container["resources"]["requests"] == container["resources"]["limits"] != {}
 
@@ -69,15 +59,11 @@ def test_a_fine_tuning_run_names_its_level_too() -> None:
     values = stack_of()
     (run,) = values[f"{PREFIX}training"]
     kept = {key: run[key] for key in ("name", "queue", "pool", "pods", "gpusPerPod", "acceptSlowNetwork")}
-    topology = {"preferred": "block", "groups": {"pods": 2, "level": "subblock"}}
-    tuning = {**kept, "volume": {"bucket": "checkpoints"}, "topology": topology}
-    values[f"{PREFIX}training"] = [tuning]
+    level = {"preferred": "block", "groups": {"pods": 2, "level": "subblock"}}
+    values[f"{PREFIX}training"] = [{**kept, "volume": {"bucket": "checkpoints"}, "topology": level}]
     annotations = shared_record(values).one("Job").inputs["spec"]["template"]["metadata"]["annotations"]
-    assert {name: annotations[name] for name in ANNOTATIONS if name in annotations} == {
-        PREFERRED: BLOCK,
-        GROUPS: LEVELS["subblock"],
-        GROUP_SIZE: "2",
-    }
+    expected = {topology.PREFERRED: BLOCK, topology.GROUPS: LEVELS["subblock"], topology.GROUP_SIZE: "2"}
+    assert {name: annotations[name] for name in topology.ANNOTATIONS if name in annotations} == expected
 
 
 @pytest.mark.parametrize(
@@ -91,17 +77,12 @@ def test_a_fine_tuning_run_names_its_level_too() -> None:
         ({"nodesPerZone": None, "autoscaling": {"minNodes": 4, "maxNodes": 8}}, False),
     ],
 )
-def test_a_flavor_has_a_topology_if_its_nodes_exist_and_have_the_labels(
-    changes: dict[str, Any], expected: bool
-) -> None:
-    values = stack_of(**changes)
-    values[f"{PREFIX}training"] = []
-    assert with_topology(values) == {"b200": expected}
+def test_a_flavor_has_a_topology_if_its_nodes_exist_and_have_the_labels(changes: Any, expected: bool) -> None:
+    assert with_topology(stack_of(**changes) | {f"{PREFIX}training": []}) == {"b200": expected}
 
 
 def test_flavors_that_share_a_queue_with_one_without_topology_have_none_by_default() -> None:
-    values = stack_of("mixed")
-    values[f"{PREFIX}training"] = []
+    values = stack_of("mixed") | {f"{PREFIX}training": []}
     assert with_topology(values) == {"b200": True, "spot": False}  # as stated
     flavors = values[f"{PREFIX}queues"]["flavors"]
     del flavors[0]["topology"]
@@ -122,9 +103,7 @@ def test_flavors_that_share_a_queue_with_one_without_topology_have_none_by_defau
         ({"kueue_version": "0.19.2"}, None, True),
     ],
 )
-def test_a_kueue_of_somebody_else_or_an_earlier_one_places_by_topology_only_if_the_flavor_says_so(
-    queues: dict[str, Any], stated: bool | None, expected: bool
-) -> None:
+def test_another_kueue_places_by_topology_if_the_flavor_says_so(queues: Any, stated: Any, expected: bool) -> None:
     stack = load_stack(stack_of())
     (flavor,) = stack.queues.flavors
     changed = stack.queues.model_copy(update={**queues, "flavors": [flavor.model_copy(update={"topology": stated})]})
@@ -137,10 +116,8 @@ def test_a_tenant_submits_the_run_that_the_program_would_register() -> None:
     (run,) = values[f"{PREFIX}training"]
     run["namespace"] = "team"
     values[f"{PREFIX}queues"]["localQueues"][0]["namespace"] = "team"
-    values[f"{PREFIX}buckets"] = [
-        {**bucket, "grants": [{**grant, "namespace": "team"} for grant in bucket["grants"]]}
-        for bucket in values[f"{PREFIX}buckets"]
-    ]
+    for bucket in values[f"{PREFIX}buckets"]:
+        bucket["grants"] = [{**grant, "namespace": "team"} for grant in bucket["grants"]]
     values[f"{PREFIX}tenants"] = [{"name": "team", "priorityClasses": ["low"], "podSecurity": "privileged"}]
     own = published(values, "team")
     placed, problems = place(own, "training", run)
@@ -150,7 +127,9 @@ def test_a_tenant_submits_the_run_that_the_program_would_register() -> None:
 
 
 def test_compact_nodes_have_a_policy_and_a_replacement_of_another_name(build: Build) -> None:
-    first = build(GpuNodePool, {**A4, "create_before_delete": True}).one("NodePool").inputs
-    compact = build(GpuNodePool, {**A4, "create_before_delete": True, "compact_placement": True}).one("NodePool").inputs
+    first, compact = (
+        build(GpuNodePool, A4, create_before_delete=True, compact_placement=compact).one("NodePool").inputs
+        for compact in (False, True)
+    )
     assert ("placementPolicy" in first, compact["placementPolicy"]) == (False, {"type": "COMPACT"})
     assert first["name"] != compact["name"]

@@ -1,12 +1,9 @@
 """TPU slices: the catalog, the pools of slices, and the requests to Google."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,9 +20,8 @@ from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.components.arguments import Refused
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
-from tests.support.recorder import PROJECT, Record, Registration, construct, record, run_program
+from tests.support.recorder import PROJECT, ROOT, Record, Registration, construct, record, shared_record
 
-GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]
 SMALL_3D = ["2x2x2", "2x2x4", "2x4x4"]
 
@@ -56,53 +52,38 @@ ROWS = [
     Row("tpu7x", "tpu7x", "tpu7x-standard-4t", 4, 224, 960, "2x2x1", SMALL_3D),
 ]
 EVERY = [candidate for version in VERSIONS for candidate in slices(version)]
+of_slice = "{0.machine_type}-{0.topology}".format
 THREE_SIDES = ("v5p", "tpu7x")
 # A zone of a region, for each version, in which flex-start has it where flex-start has it at all.
 ZONE = {"v5e": "us-west4-a", "v5p": "us-east5-a", "v6e": "us-east5-b", "tpu7x": "us-central1-c"}
 
 
-# --- catalog ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.machine_type)
 def test_machine_is_that_of_googles_table(row: Row) -> None:
     machine_type = MACHINES[row.machine_type]
-    assert (machine_type.tpu, machine_type.chips, machine_type.vcpus, machine_type.memory_gb) == (
-        *row[1:2],
-        row.chips,
-        row.vcpus,
-        row.memory_gb,
-    )
-    of_machine = {
-        candidate.topology: candidate.hosts for candidate in EVERY if candidate.machine_type == row.machine_type
-    }
-    assert of_machine.pop(row.alone) == 1
-    if row.version not in THREE_SIDES:
-        assert list(of_machine) == row.together
-    else:
-        assert list(of_machine)[:3] == row.together
+    figures = (machine_type.tpu, machine_type.chips, machine_type.vcpus, machine_type.memory_gb)
+    assert figures == (row.accelerator, row.chips, row.vcpus, row.memory_gb)
+    hosts = {candidate.topology: candidate.hosts for candidate in EVERY if candidate.machine_type == row.machine_type}
+    assert hosts.pop(row.alone) == 1
+    assert list(hosts)[: 3 if row.version in THREE_SIDES else None] == row.together
     assert slice_on(row.machine_type) == slice_of(row.version, row.alone, row.machine_type)
     assert slice_of(row.version, row.alone, row.machine_type).accelerator == row.accelerator
 
 
 def test_every_machine_with_tpus_is_in_the_table() -> None:
-    assert {row.machine_type for row in ROWS} == {
-        machine_type.name for machine_type in MACHINES.values() if machine_type.tpu
-    }
-    assert {row.machine_type for row in ROWS} == {candidate.machine_type for candidate in EVERY}
+    names = {row.machine_type for row in ROWS}
+    assert names == {machine_type.name for machine_type in MACHINES.values() if machine_type.tpu}
+    assert names == {candidate.machine_type for candidate in EVERY}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_times_chips_of_a_machine_are_the_chips_of_the_topology(version: str) -> None:
     for candidate in slices(version):
-        chips = prod(int(side) for side in candidate.topology.split("x"))
-        assert candidate.chips == candidate.hosts * MACHINES[candidate.machine_type].chips == chips
-        assert candidate.multi_host == (candidate.hosts > 1) == (chips > MACHINES[candidate.machine_type].chips)
-        assert (
-            slice_of(version, candidate.topology, candidate.machine_type)
-            == slice_on(candidate.machine_type, candidate.topology)
-            == candidate
-        )
+        chips, of_machine = prod(map(int, candidate.topology.split("x"))), MACHINES[candidate.machine_type].chips
+        assert candidate.chips == candidate.hosts * of_machine == chips
+        assert candidate.multi_host == (candidate.hosts > 1) == (chips > of_machine)
+        assert slice_of(version, candidate.topology, candidate.machine_type) == candidate
+        assert slice_on(candidate.machine_type, candidate.topology) == candidate
 
 
 @pytest.mark.parametrize("version", THREE_SIDES)
@@ -115,20 +96,14 @@ def test_large_topologies_of_three_sides_are_multiples_of_four_in_ascending_orde
     assert max(candidate.chips for candidate in slices(version)) == most
 
 
-@pytest.mark.parametrize(
-    ("version", "topology", "machine_type", "hosts"),
-    [
-        # Of a topology that one machine can hold, that machine; the smaller ones together only where they are named.
-        ("v6e", "2x4", "ct6e-standard-8t", 1),
-        ("v5e", "2x4", "ct5lp-hightpu-8t", 1),
-        ("v6e", "4x4", "ct6e-standard-4t", 4),
-        ("v5p", "2x2x1", "ct5p-hightpu-4t", 1),
-        ("tpu7x", "4x4x4", "tpu7x-standard-4t", 16),
-    ],
-)
-def test_machine_follows_from_version_and_topology(version: str, topology: str, machine_type: str, hosts: int) -> None:
-    expected = slice_of(version, topology)
-    assert (expected.machine_type, expected.hosts) == (machine_type, hosts)
+def test_machine_follows_from_version_and_topology() -> None:
+    """Of a topology that one machine can hold, that machine; the smaller ones together only where they are named."""
+    topologies = [("v6e", "2x4"), ("v5e", "2x4"), ("v6e", "4x4"), ("v5p", "2x2x1"), ("tpu7x", "4x4x4")]
+    chosen = [slice_of(version, topology) for version, topology in topologies]
+    assert [(candidate.machine_type, candidate.hosts) for candidate in chosen] == [
+        *(("ct6e-standard-8t", 1), ("ct5lp-hightpu-8t", 1), ("ct6e-standard-4t", 4)),
+        *(("ct5p-hightpu-4t", 1), ("tpu7x-standard-4t", 16)),
+    ]
     assert slice_of("v6e", "2x4", "ct6e-standard-4t").hosts == 2
 
 
@@ -150,33 +125,14 @@ def test_missing_slice_lists_the_existing_ones(call: Callable[[], Slice], argume
 
 
 def test_node_has_the_labels_of_its_slice() -> None:
-    node = NodeShape(
-        pool="p",
-        machine_type="ct6e-standard-4t",
-        gpu=None,
-        gpus=0,
-        driver="default",
-        capacity="flexStart",
-        zone="us-east5-b",
-        disk_gb=100,
-        labels={},
-        workload_identity=True,
-        topology="4x4",
-    )
-    assert (
-        node_labels(node).items()
-        >= {
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-            "cloud.google.com/gke-tpu-topology": "4x4",
-            "cloud.google.com/gke-accelerator-count": "4",
-            "cloud.google.com/gke-flex-start": "true",
-        }.items()
-    )
+    place: dict[str, Any] = {"pool": "p", "machine_type": "ct6e-standard-4t", "zone": "us-east5-b", "topology": "4x4"}
+    others: dict[str, Any] = {"gpu": None, "gpus": 0, "driver": "default", "disk_gb": 100, "labels": {}}
+    node = NodeShape(**place, **others, capacity="flexStart", workload_identity=True)
+    labels = {key.removeprefix("cloud.google.com/gke-"): text for key, text in node_labels(node).items()}
+    expected = {"tpu-accelerator": "tpu-v6e-slice", "tpu-topology": "4x4", "accelerator-count": "4"}
+    assert {**expected, "flex-start": "true"}.items() <= labels.items()
     assert node_taints(node) == [TPU_TAINT]
     assert allocatable(node)[GOOGLE_TPU] == 4
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def stack_of(*pools: dict[str, Any], zone: str = "us-east5-b") -> dict[str, Any]:
@@ -188,11 +144,8 @@ def stack_of(*pools: dict[str, Any], zone: str = "us-east5-b") -> dict[str, Any]
 
 def pool_of(candidate: Slice) -> dict[str, Any]:
     """The minimal configuration of a pool with this slice."""
-    pool: dict[str, Any] = {
-        "version": candidate.version,
-        "topology": candidate.topology,
-        "machineType": candidate.machine_type,
-    }
+    keys = {"version": "version", "topology": "topology", "machineType": "machine_type"}
+    pool: dict[str, Any] = {key: getattr(candidate, attribute) for key, attribute in keys.items()}
     if not candidate.multi_host:
         pool["nodesPerZone"] = 1
     elif VERSIONS[candidate.version].workload_policy:
@@ -202,20 +155,16 @@ def pool_of(candidate: Slice) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
-    zone = ZONE[version]
-    read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
+    zone, pools = ZONE[version], [pool_of(candidate) for candidate in slices(version)]
+    read = load(stack_of(*pools, zone=zone), PROJECT)
     for pool, candidate in zip(read.settings.tpu_pools, slices(version), strict=True):
         assert pool.slice == candidate
         assert pool.max_nodes(read.cluster) == candidate.hosts
     if VERSIONS[version].flex_start_zones:
         assert zone in VERSIONS[version].flex_start_zones
-        flexible = [pool_of(candidate) | {"capacity": {"mode": "flexStart"}} for candidate in slices(version)]
-        for written in flexible:
-            written.pop("nodesPerZone", None)
-        read = load(stack_of(*flexible, zone=zone), PROJECT)
-        assert [pool.bounds for pool in read.settings.tpu_pools] == [
-            (0, candidate.hosts) for candidate in slices(version)
-        ]
+        flexible = [{**pool, "nodesPerZone": None, "capacity": {"mode": "flexStart"}} for pool in pools]
+        tpu_pools = load(stack_of(*flexible, zone=zone), PROJECT).settings.tpu_pools
+        assert [pool.bounds for pool in tpu_pools] == [(0, candidate.hosts) for candidate in slices(version)]
 
 
 def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:
@@ -248,13 +197,8 @@ def test_machine_type_without_the_slice_is_refused_with_those_that_have_it(versi
     for candidate in {candidate.topology: candidate for candidate in slices(version)}.values():
         fitting = [other.machine_type for other in slices(version) if other.topology == candidate.topology]
         for machine_type in {row.machine_type for row in ROWS} - set(fitting):
-            wanted = {
-                "version": version,
-                "topology": candidate.topology,
-                "machineType": machine_type,
-                "nodesPerZone": 1,
-            }
-            problem = refused(wanted, ZONE[version])
+            wanted = {"version": version, "topology": candidate.topology, "machineType": machine_type}
+            problem = refused({**wanted, "nodesPerZone": 1}, ZONE[version])
             assert problem.path == "gke-ai:tpuPools[0].machineType"
             assert all(name in problem.remedy for name in fitting)
         if candidate.chips > 64:
@@ -262,9 +206,7 @@ def test_machine_type_without_the_slice_is_refused_with_those_that_have_it(versi
 
 
 @pytest.mark.parametrize(
-    "expected",
-    [candidate for candidate in EVERY if candidate.multi_host and candidate.chips <= 64],
-    ids=lambda candidate: f"{candidate.machine_type}-{candidate.topology}",
+    "expected", [candidate for candidate in EVERY if candidate.multi_host and candidate.chips <= 64], ids=of_slice
 )
 def test_a_multi_host_pool_has_the_nodes_of_its_slice_and_no_others(expected: Slice) -> None:
     zone, pool = ZONE[expected.version], pool_of(expected)
@@ -290,15 +232,9 @@ def test_quota_of_tpu_flavors_is_that_of_their_pools_at_their_largest() -> None:
         {"version": "v6e", "topology": "2x2", "nodesPerZone": 3},
         {"version": "v6e", "topology": "2x2", "autoscaling": {"maxNodes": 5}},
     )
-    values["queues"] = {
-        "flavors": [{"name": "slices", "pools": ["p0", "p1"]}, {"name": "hosts", "pools": ["p2", "p3"]}],
-        "clusterQueues": [
-            {
-                "name": "tpus",
-                "flavors": [{"flavor": "slices", "quota": "derive"}, {"flavor": "hosts", "quota": "derive"}],
-            }
-        ],
-    }
+    flavors = [{"name": "slices", "pools": ["p0", "p1"]}, {"name": "hosts", "pools": ["p2", "p3"]}]
+    quotas = [{"flavor": flavor["name"], "quota": "derive"} for flavor in flavors]
+    values["queues"] = {"flavors": flavors, "clusterQueues": [{"name": "tpus", "flavors": quotas}]}
     stack = load(values, PROJECT)
     (queue,) = stack.cluster_queues
     assert [quota.texts[GOOGLE_TPU] for quota in queue.quotas] == ["32", "32"]
@@ -307,8 +243,6 @@ def test_quota_of_tpu_flavors_is_that_of_their_pools_at_their_largest() -> None:
         for topology in ("4x4", "2x2")
     ]
 
-
-# --- components -------------------------------------------------------------------------------------------------------
 
 BASE: dict[str, Any] = {"project": PROJECT, "cluster": "c", "location": "us-east5", "name": "p"}
 Build = Callable[..., Registration]
@@ -325,54 +259,44 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Build:
     return run
 
 
-def problems_at_google(pool: Registration, location: str) -> list[tuple[str, str]]:
-    """The emulator's errors about a pool, in Google's words."""
-    inputs = sent(pool)
-    body = rest.node_pool(inputs)
-    return body.problems("node_pool") + list(rules.node_pool(inputs, body.content, location))
-
-
 def sent(pool: Registration) -> dict[str, Any]:
     """The inputs as the engine passes them to a plugin."""
     inputs: dict[str, Any] = decode(encode(pool.inputs))
     return inputs
 
 
+def problems_at_google(pool: Registration, location: str) -> list[tuple[str, str]]:
+    """The emulator's errors about a pool, in Google's words."""
+    body = rest.node_pool(sent(pool))
+    return body.problems("node_pool") + list(rules.node_pool(sent(pool), body.content, location))
+
+
 def test_every_slice_builds_a_pool_of_its_machine_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(component: Any, name: str, candidate: Slice, **more: Any) -> None:
+        zone, version = ZONE[candidate.version], VERSIONS[candidate.version]
+        policy = {"workload_policy": "policy"} if version.workload_policy and candidate.multi_host else {}
+        shape = {"version": candidate.version, "topology": candidate.topology, "machine_type": candidate.machine_type}
+        place = {"location": zone.rpartition("-")[0], "zones": [zone], "name": name}
+        construct(component, name, {**BASE, **place, **shape, **policy, **more})
+
     def program() -> None:
         for index, candidate in enumerate(EVERY):
-            zone = ZONE[candidate.version]
-            args: Any = {
-                **BASE,
-                "location": zone.rpartition("-")[0],
-                "zones": [zone],
-                "version": candidate.version,
-                "topology": candidate.topology,
-                "machine_type": candidate.machine_type,
-            }
-            if VERSIONS[candidate.version].workload_policy and candidate.multi_host:
-                args["workload_policy"] = "policy"
-            size: dict[str, int] = {} if candidate.multi_host else {"nodes_per_zone": 3}
-            fixed: Any = {**args, **size, "name": f"fixed-{index}"}
-            construct(TpuNodePool, f"fixed-{index}", fixed)
+            build(TpuNodePool, f"fixed-{index}", candidate, **({} if candidate.multi_host else {"nodes_per_zone": 3}))
             if VERSIONS[candidate.version].flex_start_zones:
-                flexible: Any = {**args, "name": f"flex-{index}"}
-                construct(FlexStartTpuPool, f"flex-{index}", flexible)
+                build(FlexStartTpuPool, f"flex-{index}", candidate)
 
     pools = {pool.object_name: pool for pool in record(program, False, monkeypatch).all("NodePool")}
     for index, candidate in enumerate(EVERY):
-        fixed = pools[f"fixed-{index}"]
+        fixed, flexible = pools[f"fixed-{index}"], pools.get(f"flex-{index}")
         assert fixed.inputs["nodeConfig"]["machineType"] == candidate.machine_type
         assert fixed.inputs["nodeCount"] == (candidate.hosts if candidate.multi_host else 3)
-        assert fixed.inputs.get("placementPolicy", {}).get("tpuTopology") == (
-            candidate.topology if candidate.multi_host else None
-        )
-        of_slice = [fixed]
-        if VERSIONS[candidate.version].flex_start_zones:
-            of_slice.append(pools[f"flex-{index}"])
+        topology = candidate.topology if candidate.multi_host else None
+        assert fixed.inputs.get("placementPolicy", {}).get("tpuTopology") == topology
+        assert (flexible is not None) == bool(VERSIONS[candidate.version].flex_start_zones)
+        if flexible:
             scaling = {"minNodeCount": 0, "maxNodeCount": candidate.hosts, "locationPolicy": "ANY"}
-            assert of_slice[-1].inputs["autoscaling"] == scaling
-        for pool in of_slice:
+            assert flexible.inputs["autoscaling"] == scaling
+        for pool in filter(None, (fixed, flexible)):
             assert problems_at_google(pool, ZONE[candidate.version].rpartition("-")[0]) == [], candidate
 
 
@@ -382,39 +306,34 @@ def test_slice_with_a_workload_policy_is_placed_by_it_without_a_type(version: st
     assert rest.node_pool(sent(pool)).content["placementPolicy"] == {"policyName": "cube", "tpuTopology": topology}
 
 
-def test_each_component_leaves_the_others_capacity_to_it(build: Build) -> None:
-    with pytest.raises(Refused, match="Use a FlexStartTpuPool"):
-        build(TpuNodePool, "v6e", "4x4", capacity={"mode": "queuedFlexStart"})
-    with pytest.raises(Refused, match="Use a TpuNodePool"):
-        build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "spot"})
+@pytest.mark.parametrize(
+    ("component", "capacity", "message"),
+    [
+        (TpuNodePool, {"mode": "queuedFlexStart"}, "Use a FlexStartTpuPool"),
+        (FlexStartTpuPool, {"mode": "spot"}, "Use a TpuNodePool"),
+        (FlexStartTpuPool, {"mode": "flexStart", "max_run_duration_seconds": 1}, r"capacity\.max_run_duration_seconds"),
+    ],
+)
+def test_each_component_refuses_the_others_capacity(component: Any, capacity: Any, message: str, build: Build) -> None:
+    with pytest.raises(Refused, match=message):
+        build(component, "v6e", "4x4", capacity=capacity)
 
-
-def test_component_refuses_an_unknown_slice(build: Build) -> None:
-    with pytest.raises(Refused, match="topology: 3x3 is not a topology of TPU v6e"):
-        build(TpuNodePool, "v6e", "3x3")
-    with pytest.raises(Refused, match=r"capacity\.max_run_duration_seconds"):
-        build(FlexStartTpuPool, "v6e", "4x4", capacity={"mode": "flexStart", "max_run_duration_seconds": 1})
-
-
-# --- the program ------------------------------------------------------------------------------------------------------
 
 STACK = stack_of(
     {"version": "v6e", "topology": "2x2", "name": "single", "capacity": {"mode": "flexStart"}},
     {"version": "v6e", "topology": "4x4", "name": "multi", "capacity": {"mode": "queuedFlexStart"}},
     {"version": "v6e", "topology": "4x4", "name": "spot", "capacity": {"mode": "spot"}, "protect": True},
 )
-WITH_GPUS = STACK | {
-    "gpuPools": [{"name": "l4", "machineType": "g2-standard-8", "zones": ["us-east5-a"], "nodesPerZone": 1}]
-}
+GPUS = {"name": "l4", "machineType": "g2-standard-8", "zones": ["us-east5-a"], "nodesPerZone": 1}
 
 
-def program(values: dict[str, Any], preview: bool, monkeypatch: pytest.MonkeyPatch) -> Record:
-    return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+def program(values: dict[str, Any], preview: bool = False) -> Record:
+    return shared_record({f"gke-ai:{key}": value for key, value in values.items()}, preview)
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
-def test_program_builds_each_pool_by_its_component(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = program(WITH_GPUS, preview, monkeypatch)
+def test_program_builds_each_pool_by_its_component(preview: bool) -> None:
+    built = program(STACK | {"gpuPools": [GPUS]}, preview)
     of = {pool.object_name: built.resources[pool.parent].type for pool in built.all("NodePool")}
     assert of == {
         "default-pool": "gke-ai:index:GkeCluster",
@@ -431,47 +350,30 @@ def test_program_builds_each_pool_by_its_component(preview: bool, monkeypatch: p
         assert problems_at_google(pool, "us-east5") == []
 
 
-def test_pool_without_zones_is_where_the_system_pool_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_without_zones_is_where_the_system_pool_is() -> None:
     values = stack_of({"version": "v6e", "topology": "4x4", "zones": []})
     values["cluster"]["systemPool"] = {"zones": ["us-east5-c"]}
-    assert program(values, False, monkeypatch).one("NodePool", "p0").inputs["nodeLocations"] == ["us-east5-c"]
+    assert program(values).one("NodePool", "p0").inputs["nodeLocations"] == ["us-east5-c"]
 
 
-# --- what Google gets -------------------------------------------------------------------------------------------------
+ONE_HOUR = {"mode": "flexStart", "max_run_duration_seconds": 3600}
+WEST = {"machine_type": "ct5lp-hightpu-4t", "location": "us-west4", "zones": ["us-west4-a"]}
 
 
 @pytest.mark.parametrize(
-    ("golden", "component", "args"),
+    ("golden", "component", "version", "topology", "more"),
     [
-        ("flex_start_single_host", FlexStartTpuPool, {"version": "v6e", "topology": "2x2", "zones": ["us-east5-b"]}),
-        (
-            "flex_start_multi_host",
-            FlexStartTpuPool,
-            {
-                "version": "v6e",
-                "topology": "4x4",
-                "zones": ["us-east5-b"],
-                "capacity": {"mode": "flexStart", "max_run_duration_seconds": 3600},
-            },
-        ),
-        (
-            "fixed_multi_host",
-            TpuNodePool,
-            {
-                "version": "v5e",
-                "topology": "2x4",
-                "machine_type": "ct5lp-hightpu-4t",
-                "location": "us-west4",
-                "zones": ["us-west4-a"],
-            },
-        ),
+        ("flex_start_single_host", FlexStartTpuPool, "v6e", "2x2", {}),
+        ("flex_start_multi_host", FlexStartTpuPool, "v6e", "4x4", {"capacity": ONE_HOUR}),
+        ("fixed_multi_host", TpuNodePool, "v5e", "2x4", WEST),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_body_is_that_of_googles_reference(golden: str, component: Any, args: Any, build: Build) -> None:
-    expected = json.loads((GOLDEN / f"rest_node_pool_tpu_{golden}.json").read_text())
+def test_body_is_that_of_googles_reference(
+    golden: str, component: Any, version: str, topology: str, more: Any, build: Build
+) -> None:
+    expected = json.loads((ROOT / f"tests/data/golden/rest_node_pool_tpu_{golden}.json").read_text())
     assert expected["reference"].startswith("https://cloud.google.com/")
-    body = rest.node_pool(sent(build(component, private_nodes=False, **args)))
+    body = rest.node_pool(sent(build(component, version, topology, private_nodes=False, **more)))
     assert body.problems("node_pool") == []
     # The scopes and the label are those of all pools of this program.
     assert body.content["config"].pop("oauthScopes") == ["https://www.googleapis.com/auth/cloud-platform"]
@@ -479,25 +381,19 @@ def test_body_is_that_of_googles_reference(golden: str, component: Any, args: An
     assert body.content == expected["body"]
 
 
-def stored_cluster() -> Stored:
-    inputs = {"name": "c", "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"}}
-    facts = {"zones": ["us-east5-a", "us-east5-b", "us-east5-c"], "location": "us-east5"}
-    return Stored("clusters/c", "Cluster", PROJECT, inputs, facts, RUNNING)
+OWN = {"name": "c", "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"}}
+FACTS = {"zones": ["us-east5-a", "us-east5-b", "us-east5-c"], "location": "us-east5"}
+CLUSTER = Stored("clusters/c", "Cluster", PROJECT, OWN, FACTS, RUNNING)
+TWO_ZONES = {"zones": ["us-east5-a", "us-east5-b"]}
 
 
 @pytest.mark.parametrize(
     ("component", "topology", "more", "sizes", "capacity"),
     [
         (TpuNodePool, "4x4", {}, (4, 4), "onDemand"),
-        (TpuNodePool, "2x2", {"nodes_per_zone": 2, "zones": ["us-east5-a", "us-east5-b"]}, (4, 4), "onDemand"),
+        (TpuNodePool, "2x2", {"nodes_per_zone": 2, **TWO_ZONES}, (4, 4), "onDemand"),
         (TpuNodePool, "4x4", {"autoscaling": {"min_nodes": 4, "max_nodes": 4}}, (4, 4), "onDemand"),
-        (
-            TpuNodePool,
-            "2x2",
-            {"autoscaling": {"max_nodes": 3}, "zones": ["us-east5-a", "us-east5-b"]},
-            (0, 3),
-            "onDemand",
-        ),
+        (TpuNodePool, "2x2", {"autoscaling": {"max_nodes": 3}, **TWO_ZONES}, (0, 3), "onDemand"),
         (FlexStartTpuPool, "2x2", {}, (0, 1), "flexStart"),
         (FlexStartTpuPool, "4x4", {"capacity": {"mode": "queuedFlexStart"}}, (0, 4), "queuedFlexStart"),
     ],
@@ -506,7 +402,7 @@ def test_emulator_creates_the_nodes_of_the_slice(
     component: Any, topology: str, more: Any, sizes: tuple[int, int], capacity: str, build: Build
 ) -> None:
     expected = slice_of("v6e", topology)
-    pool = pool_record(stored_cluster(), sent(build(component, "v6e", topology, **more)))
+    pool = pool_record(CLUSTER, sent(build(component, "v6e", topology, **more)))
     assert (pool.floor, pool.ceiling) == sizes
     assert pool.autoscaled == ("autoscaling" in more or component is FlexStartTpuPool)
     assert (pool.machine_type, pool.capacity, pool.workload_identity) == (expected.machine_type, capacity, True)

@@ -1,7 +1,5 @@
 """Kubeflow Trainer and KubeRay: what is registered for them, and what a cluster of somebody else must have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.catalog.kueue.existing import Expected
 from gke_ai.catalog.kueue.operators import KUBERAY, OPERATORS, TRAINER
 from gke_ai.components.queues.tenant_policy import FIELDS, variables
 from gke_ai.kube import existing
@@ -37,9 +36,8 @@ def recorded(values: Object, preview: bool = True) -> Record:
 
 
 def frameworks(record: Record) -> list[str]:
-    (kueue,) = (release for release in record.all("Release") if release.part == "kueue")
-    configuration = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
-    names: list[str] = configuration["integrations"]["frameworks"]
+    manager = releases(record)["kueue"]["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    names: list[str] = yaml.safe_load(manager)["integrations"]["frameworks"]
     return names
 
 
@@ -56,13 +54,10 @@ def test_a_stack_without_the_keys_has_neither() -> None:
     assert "trainjobs" not in str(record.all("Role")[0].inputs)
 
 
-def test_kuberay_asks_pods_without_a_credential() -> None:
-    """A head that redirects the request would receive it."""
-    values = releases(recorded(stated(ray="install")))[KUBERAY.release]["values"]
-    assert values["useKubernetesProxy"] is False
-
-
-CONFIGURED = {"data": {"config.yaml": "apiVersion: config.ray.io/v1alpha1\nuseKubernetesProxy: true\n"}}
+CONFIGURED, LOGGING = (
+    {"data": {"config.yaml": text}}
+    for text in ("apiVersion: config.ray.io/v1alpha1\nuseKubernetesProxy: true\n", "logFile: x\n")
+)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +71,14 @@ CONFIGURED = {"data": {"config.yaml": "apiVersion: config.ray.io/v1alpha1\nuseKu
         ({"args": ["-use-kubernetes-proxy"]}, [], True),  # Go takes one dash
         ({"command": ["/manager", "--use-kubernetes-proxy"]}, [], True),
         ({"args": ["--config", "/etc/kuberay/config.yaml"]}, [CONFIGURED], True),
-        ({"args": ["--config=/etc/kuberay/config.yaml"]}, [{"data": {"config.yaml": "logFile: x\n"}}], False),
+        ({"args": ["--config=/etc/kuberay/config.yaml"]}, [LOGGING], False),
     ],
 )
 def test_a_kuberay_that_asks_pods_with_its_credential_is_noticed_in_its_cluster(
     container: Object, files: list[Object], proxying: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = {
-        "metadata": {"name": "kuberay-operator", "namespace": KUBERAY.namespace},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
+    metadata = {"name": "kuberay-operator", "namespace": KUBERAY.namespace}
+    deployment = {"metadata": metadata, "spec": {"template": {"spec": {"containers": [container]}}}}
     lists = {
         f"/apis/apps/v1/namespaces/{KUBERAY.namespace}/deployments": [deployment],
         f"/api/v1/namespaces/{KUBERAY.namespace}/configmaps": files,
@@ -102,14 +95,16 @@ def test_a_kuberay_that_asks_pods_with_its_credential_is_refused_beside_tenants(
     queues: Object = {**stated()["queues"], "kueue": "existing", "jobset": "existing", "ray": "existing"}
     expected = needs.of_cluster(load({**stated(), "cluster": EXISTING, "queues": queues}, PROJECT, True))
     content = Content(jobset=True, operators=[KUBERAY.namespace], proxying=[KUBERAY.namespace])
-    found = [str(refusal) for refusal in refusals(expected, content) if "credential" in str(refusal)]
-    assert found == [
+
+    def about_credentials(needed: Expected) -> list[str]:
+        return [str(refusal) for refusal in refusals(needed, content) if "credential" in str(refusal)]
+
+    assert about_credentials(expected) == [
         "gke-ai:queues.ray: KubeRay of the cluster runs with --use-kubernetes-proxy, so the head of any RayJob can "
         "obtain its credential, which reads every Secret. Remove the flag, and useKubernetesProxy from its "
         "configuration. Or remove gke-ai:tenants."
     ]
-    without = replace(expected, tenants=False)
-    assert not [refusal for refusal in refusals(without, content) if "credential" in str(refusal)]
+    assert about_credentials(replace(expected, tenants=False)) == []
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
@@ -118,18 +113,13 @@ def test_both_are_installed_before_kueue_which_queues_their_kinds(preview: bool)
     own = releases(record)
     assert own.keys() == {"kueue", "jobset", TRAINER.release, KUBERAY.release}
     for operator in OPERATORS.values():
-        assert (own[operator.release]["version"], own[operator.release]["namespace"]) == (
-            operator.version,
-            operator.namespace,
-        )
+        inputs = own[operator.release]
+        assert (inputs["version"], inputs["namespace"]) == (operator.version, operator.namespace)
     assert frameworks(record)[-3:] == NAMES
     assert own[KUBERAY.release]["repositoryOpts"] == {"repo": KUBERAY.repository}
-    (runtime,) = (item for item in record.all("ClusterTrainingRuntime"))
-    assert runtime.part == "torch-distributed"
-
-
-def test_kueue_waits_for_them_and_trainer_for_jobset() -> None:
-    record = recorded(stated(trainer="install", ray="install"), False)
+    # It asks pods without a credential: a head that redirects the request would receive it.
+    assert own[KUBERAY.release]["values"]["useKubernetesProxy"] is False
+    assert record.one("ClusterTrainingRuntime").part == "torch-distributed"
     of = {release.part: record.waits_for(release) for release in record.all("Release")}
     assert {f"Release {name}" for name in ("jobset", TRAINER.release, KUBERAY.release)} <= of["kueue"]
     assert "Release jobset" in of[TRAINER.release]
@@ -138,16 +128,15 @@ def test_kueue_waits_for_them_and_trainer_for_jobset() -> None:
 def test_a_tenant_gets_rights_a_quota_and_rules_for_the_kinds_of_the_stack() -> None:
     record = recorded(stated(ray="install"))
     role = str(record.all("Role")[0].inputs["rules"])
-    assert "rayjobs" in role
-    assert "trainjobs" not in role
+    assert ("rayjobs" in role, "trainjobs" in role) == (True, False)
     (quota, *_) = record.all("ResourceQuota")
     assert quota.inputs["spec"]["hard"]["count/rayclusters.ray.io"] == "200"
     (policy, *_) = record.all("ValidatingAdmissionPolicy")
     spec = policy.inputs["spec"]
     resources = {name for rule in spec["matchConstraints"]["resourceRules"] for name in rule["resources"]}
-    assert {"rayjobs", "rayclusters"} <= resources
-    assert "trainjobs" not in resources
-    assert "system:serviceaccounts:kuberay-system" in str(spec["matchConditions"])
+    assert {"rayjobs", "rayclusters", "trainjobs"} & resources == {"rayjobs", "rayclusters"}
+    conditions = str(spec["matchConditions"])
+    assert "system:serviceaccounts:kuberay-system" in conditions
     assert "system:serviceaccounts:kubeflow-system" not in str(spec)
 
 
@@ -159,14 +148,8 @@ def test_an_object_is_exempt_only_as_the_child_of_one_that_kueue_held() -> None:
 
 
 def test_what_starts_pods_past_the_queue_is_in_no_list() -> None:
-    listed = {field for fields in FIELDS.values() for field in fields}
-    assert not listed & {
-        "clusterSelector",
-        "enableInTreeAutoscaling",
-        "autoscalerOptions",
-        "headService",
-        "enableIngress",
-    }
+    past = {"clusterSelector", "enableInTreeAutoscaling", "autoscalerOptions", "headService", "enableIngress"}
+    assert past & {field for fields in FIELDS.values() for field in fields} == set()
 
 
 @pytest.mark.parametrize("example", ["mixed-training-inference", "mixed-training-inference-autopilot"])
@@ -193,16 +176,16 @@ def test_a_cluster_without_the_controllers_of_somebody_else_is_refused() -> None
     assert not [text for text in found if "Trainer" in text]
 
 
+KUBERAY_CHARTS = "https://ray-project.github.io/kuberay-helm"
+
+
 @pytest.mark.parametrize(
     ("name", "address"),
     [
-        (
-            "kubectl",
-            "kuberay-operator kuberay-operator --repo https://ray-project.github.io/kuberay-helm --version 1.6.2 ",
-        ),
-        ("argocd", "repoURL: https://ray-project.github.io/kuberay-helm\n"),
+        ("kubectl", f"kuberay-operator kuberay-operator --repo {KUBERAY_CHARTS} --version 1.6.2 "),
+        ("argocd", f"repoURL: {KUBERAY_CHARTS}\n"),
         ("flux", "kind: HelmRepository\n"),
-        ("config-sync", "repo: https://ray-project.github.io/kuberay-helm\n"),
+        ("config-sync", f"repo: {KUBERAY_CHARTS}\n"),
     ],
 )
 def test_every_tool_finds_a_chart_in_a_repository_with_an_index(name: str, address: str) -> None:

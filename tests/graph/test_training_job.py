@@ -1,7 +1,5 @@
 """Training runs of any image: what their JobSet says, and that a run happens once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import runpy
@@ -9,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -24,79 +23,46 @@ from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.rules.warnings import long_grace_periods
 from tests.support.mistakes import base
-from tests.support.recorder import PROJECT, ROOT, Record, configuration, construct, record, run_program
+from tests.support.recorder import PROJECT, ROOT, Record, configuration, run_program, shared_record
 
 training = partial(base, "training", "training")
-RUN: dict[str, Any] = {
-    "kind": "job",
-    "name": "pretrain",
-    "namespace": "llm",
-    "accelerator": "nvidia-l4",
-    "queue": "lq",
-    "image": "i:1",
-    "pods": 2,
-    "gpusPerPod": 2,
-}
+PLACE = {"namespace": "llm", "queue": "lq", "accelerator": "nvidia-l4"}
+RUN: dict[str, Any] = {**PLACE, "kind": "job", "name": "pretrain", "image": "i:1", "pods": 2, "gpusPerPod": 2}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}
 Build = Callable[..., Record]
 
 
 @pytest.fixture
-def create(monkeypatch: pytest.MonkeyPatch) -> Build:
+def create(build: Build) -> Build:
     """Creates a `TrainingJob` with some keys of its section."""
-
-    def run(more: dict[str, Any] | None = None, preview: bool = False, **arguments: Any) -> Record:
-        inputs = RUN | (more or {}) | arguments
-        return record(lambda: construct(TrainingJob, "llm/pretrain", inputs), preview, monkeypatch)
-
-    return run
+    return partial(build, TrainingJob, RUN)
 
 
-@pytest.fixture
-def deploy(monkeypatch: pytest.MonkeyPatch) -> Build:
-    """Runs the program with a configuration."""
-
-    def run(values: dict[str, Any], preview: bool = False) -> Record:
-        return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
-
-    return run
+def deploy(values: dict[str, Any]) -> Record:
+    """The record of the program with a configuration."""
+    return shared_record({f"gke-ai:{key}": value for key, value in values.items()})
 
 
 @pytest.mark.parametrize(
-    ("capacity", "keys", "warns"),
-    [
-        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 600}, True),
-        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 15}, False),
-        ({"mode": "spot"}, {}, False),
-        ({"mode": "onDemand"}, {"terminationGracePeriodSeconds": 600}, False),
-    ],
+    ("mode", "seconds", "warns"),
+    [("spot", 600, True), ("spot", 15, False), ("spot", None, False), ("onDemand", 600, False)],
 )
-def test_a_grace_period_that_spot_nodes_do_not_have_is_warned_of(
-    capacity: dict[str, str], keys: dict[str, int], warns: bool
-) -> None:
-    values = training()
+def test_a_grace_period_that_spot_nodes_do_not_have_is_warned_of(mode: str, seconds: int | None, warns: bool) -> None:
+    values, key = training(), "terminationGracePeriodSeconds"
     for pool in values["gpuPools"]:
-        pool["capacity"] = capacity
-    values["training"][0].pop("terminationGracePeriodSeconds", None)
-    values["training"][0] |= keys
+        pool["capacity"] = {"mode": mode}
+    others = {name: value for name, value in values["training"][0].items() if name != key}
+    values["training"][0] = others if seconds is None else {**others, key: seconds}
     found = long_grace_periods(load(values, PROJECT).placed)
-    assert [text.partition(": ")[0] for text in found] == (
-        ["gke-ai:training[0].terminationGracePeriodSeconds"] if warns else []
-    )
+    assert [text.partition(": ")[0] for text in found] == ([f"gke-ai:training[0].{key}"] if warns else [])
     assert all("only 15 s" in text and "600 s" in text for text in found)
-
-
-def job(record: Record) -> dict[str, Any]:
-    """Spec of the child Job of the only JobSet."""
-    (replicated,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
-    assert replicated["replicas"] == 1
-    spec: dict[str, Any] = replicated["template"]["spec"]
-    return spec
 
 
 def pod(record: Record) -> dict[str, Any]:
     """Spec of the run's pods."""
-    spec: dict[str, Any] = job(record)["template"]["spec"]
+    (replicated,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1
+    spec: dict[str, Any] = replicated["template"]["spec"]["template"]["spec"]
     return spec
 
 
@@ -106,32 +72,25 @@ def variables(record: Record) -> dict[str, Any]:
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
 
 
-# --- the JobSet -------------------------------------------------------------------------------------------------------
-
-
 def test_variables_of_the_program_are_those_that_nobody_else_may_set(create: Build) -> None:
-    saved = {"checkpoints": CHECKPOINTS, "resumeFrom": "other"}
-    assert variables(create(saved)).keys() == TrainingRun.model_validate(RUN).set_variables.keys()
-    assert variables(create({"env": {"A": "b"}}))["A"] == "b"
+    saved = variables(create(checkpoints=CHECKPOINTS, resumeFrom="other"))
+    assert saved.keys() == TrainingRun.model_validate(RUN).set_variables.keys()
+    assert variables(create(env={"A": "b"}))["A"] == "b"
 
 
 def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
-    built = create({"checkpoints": CHECKPOINTS, "terminationGracePeriodSeconds": 90})
-    seen, name = variables(built), built.one("JobSet").object_name
-    assert seen[checkpoints.DIRECTORY] == f"/checkpoints/{name}"
-    assert seen[checkpoints.KEEP] == "3"
-    assert seen[checkpoints.GRACE_SECONDS] == "90"
+    built = create(checkpoints=CHECKPOINTS, terminationGracePeriodSeconds=90)
+    seen, folder = variables(built), f"/checkpoints/{built.one('JobSet').object_name}"
+    expected = {checkpoints.DIRECTORY: folder, checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    assert {name: seen[name] for name in expected} == expected
     assert pod(built)["terminationGracePeriodSeconds"] == 90
     assert checkpoints.RESUME_FROM not in seen
-    stated = variables(create({"checkpoints": {**CHECKPOINTS, "path": "a/b"}, "resumeFrom": "c"}))
+    stated = variables(create(checkpoints={**CHECKPOINTS, "path": "a/b"}, resumeFrom="c"))
     assert stated[checkpoints.DIRECTORY] == "/checkpoints/a/b"
     assert stated[checkpoints.RESUME_FROM] == "/checkpoints/c"
 
 
-# --- in a stack -------------------------------------------------------------------------------------------------------
-
-
-def test_outputs_name_the_run_and_its_checkpoints(deploy: Build) -> None:
+def test_outputs_name_the_run_and_its_checkpoints() -> None:
     built = deploy(training())
     name, folder = built.one("JobSet").object_name, "gs://checkpoints/pretrain/first"
     job = {"name": name, "namespace": "llm", "kind": "JobSet", "runKind": "job", "checkpoints": folder}
@@ -140,21 +99,17 @@ def test_outputs_name_the_run_and_its_checkpoints(deploy: Build) -> None:
 
 def test_a_further_pool_with_the_same_gpus_does_not_move_a_run() -> None:
     values = training()
-    alone = load(values, PROJECT)
-    values["gpuPools"].append({**values["gpuPools"][0], "name": "other"})
-    beside = load(values, PROJECT)
     selector = {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"}
-    assert alone.placed_runs[0].node_selector == selector
-    assert beside.placed_runs[0].node_selector == selector
+    assert load(values, PROJECT).placed_runs[0].node_selector == selector
+    values["gpuPools"].append({**values["gpuPools"][0], "name": "other"})
+    assert load(values, PROJECT).placed_runs[0].node_selector == selector
 
 
 def test_derived_quota_holds_the_run() -> None:
     values = training()
     values["training"][0]["pods"] = 3
-    stack = load(values, PROJECT)
-    (run,) = stack.placed_runs
-    assert (run.section.accelerator_resource, run.accelerators) == ("nvidia.com/gpu", 2)
-    assert run.pods_at_once == 3
+    (run,) = load(values, PROJECT).placed_runs
+    assert (run.section.accelerator_resource, run.accelerators, run.pods_at_once) == ("nvidia.com/gpu", 2, 3)
     assert str(run.node_request["memory"]) == str(34 * 2**30), "with the sidecar"
 
 
@@ -167,9 +122,7 @@ def on_autopilot() -> dict[str, Any]:
     quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
     values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
     values["monitoring"] = {}
-    run = values["training"][0]
-    del run["pool"]
-    run["accelerator"] = "nvidia-l4"
+    values["training"][0] |= {"pool": None, "accelerator": "nvidia-l4"}
     return values
 
 
@@ -180,20 +133,15 @@ def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
     assert features.JOBSET_METRICS in needs.gke_features(stack)
 
 
-def test_dashboards_show_the_jobset(deploy: Build) -> None:
+def test_dashboards_show_the_jobset() -> None:
     boards = [board.inputs["dashboardJson"] for board in deploy(on_autopilot()).all("Dashboard")]
     assert any("kube_jobset_restarts" in board for board in boards)
 
 
-def test_tenant_may_have_a_training_job(deploy: Build) -> None:
-    values = training()
-    values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
-    built = deploy(values)
-    rules = json.dumps(built.one("ValidatingAdmissionPolicy").inputs)
+def test_tenant_may_have_a_training_job() -> None:
+    tenant = {"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}
+    rules = json.dumps(deploy({**training(), "tenants": [tenant]}).one("ValidatingAdmissionPolicy").inputs)
     assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
-
-
-# --- once -------------------------------------------------------------------------------------------------------------
 
 
 def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
@@ -208,47 +156,29 @@ def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
     assert name(pool="a") == name(pool="b") == name(accelerator="nvidia-l4") == name(computeClass="c") == name()
 
 
-def bound(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[pulumi.ResourceHookArgs], Any]]:
-    """The hooks that are bound from now on, by name."""
-    hooks: dict[str, Callable[[pulumi.ResourceHookArgs], Any]] = {}
-
-    def bind(name: str, call: Callable[[pulumi.ResourceHookArgs], Any]) -> str:
-        hooks[name] = call
-        return name
-
-    monkeypatch.setattr(pulumi, "ResourceHook", bind)
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[pulumi.ResourceHookArgs], Any]]:
+    """The hooks that are bound from now on."""
+    hooks: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: hooks.append(call))
     return hooks
 
 
-class Cluster:
-    """A run in a cluster whose pods end after some questions."""
-
-    def __init__(self, recorded: bool = False, questions: int = 0) -> None:
-        self.recorded, self.questions = recorded, questions
-        self.moved: list[Any] = []
-
-    def __call__(self, *_: str) -> Cluster:
-        return self
-
-    def has_record(self) -> bool:
-        return self.recorded
-
-    def stop(self) -> str | None:
-        self.questions -= 1
-        return "2 pods are still ending" if self.questions >= 0 else None
-
-    def move(self, nodes: Any) -> None:
-        self.moved.append(nodes)
+def cluster(recorded: bool = False, ending: int = 0) -> mock.Mock:
+    """A client of a cluster in which a run is recorded or not, and its pods end after some questions."""
+    client = mock.Mock()
+    client.return_value.has_record.return_value = recorded
+    client.return_value.stop.side_effect = [*["2 pods are still ending"] * ending, None]
+    return client
 
 
 def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks = bound(monkeypatch)
     run_record.only_once("jobset j", "llm", "j-1a2b3c", "kubeconfig")
-    (refuse,) = hooks.values()
+    (refuse,) = hooks
     args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
-    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=False))
+    monkeypatch.setattr(run_record, "RunClient", cluster(recorded=False))
     asyncio.run(refuse(args))
-    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=True))
+    monkeypatch.setattr(run_record, "RunClient", cluster(recorded=True))
     with pytest.raises(pulumi.RunError) as refused:
         asyncio.run(refuse(args))
     assert str(refused.value) == (
@@ -258,7 +188,7 @@ def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
-    built = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
+    built = create(node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
     jobset = built.one("JobSet")
     configmap = built.one("ConfigMap", jobset.object_name)
     assert jobset.urn in configmap.dependencies
@@ -274,36 +204,32 @@ NODES: list[dict[str, Any]] = [
 ]
 
 
-def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def moving(client: mock.Mock, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates the record of a run on the first of `NODES`, in a cluster."""
     hooks = bound(monkeypatch)
-    monkeypatch.setattr(run_record, "RunClient", cluster)
+    monkeypatch.setattr(run_record, "RunClient", client)
     monkeypatch.setattr(run_record, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
     run_record.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
-    (move,) = hooks.values()
+    (move,) = hooks
     asyncio.run(move(pulumi.ResourceHookArgs("urn", "id", "j", "t", old_inputs=NODES[0], new_inputs=after)))
 
 
 def test_run_whose_nodes_change_moves_when_its_pods_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(questions=3)
-    moving(cluster, NODES[1], monkeypatch)
-    assert cluster.questions == -1
-    assert cluster.moved == [{"nodeSelector": {"a": "c"}, "tolerations": []}]
-
-
-def test_run_whose_nodes_stay_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(questions=3)
-    moving(cluster, NODES[0], monkeypatch)
-    assert (cluster.questions, cluster.moved) == (3, [])
+    client = cluster(ending=3)
+    moving(client, NODES[0], monkeypatch)
+    assert client.return_value.mock_calls == [], "its nodes stay"
+    moving(client, NODES[1], monkeypatch)
+    moved = mock.call.move({"nodeSelector": {"a": "c"}, "tolerations": []})
+    assert client.return_value.mock_calls == [*[mock.call.stop()] * 4, moved]
 
 
 def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_record, "PATIENCE_SECONDS", -1000)
-    cluster = Cluster(questions=3)
+    client = cluster(ending=3)
     with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
-        moving(cluster, NODES[1], monkeypatch)
-    assert cluster.moved == []
+        moving(client, NODES[1], monkeypatch)
+    client.return_value.move.assert_not_called()
 
 
 class Known(RunClient):
@@ -338,27 +264,28 @@ def state(queued: bool = True, suspended: bool = False, ended: str = "") -> dict
     return {"metadata": QUEUED if queued else {}, "spec": {"suspend": suspended}, "status": {"terminalState": ended}}
 
 
-def workload(active: bool) -> dict[str, Any]:
-    """The Workload of the JobSet."""
-    return {"metadata": {"name": "w"}, "spec": {"active": active}}
+# The Workload of the JobSet.
+ACTIVE, INACTIVE = ({"metadata": {"name": "w"}, "spec": {"active": active}} for active in (True, False))
 
 
 DEACTIVATED = ("patch", "kueue.x-k8s.io/v1beta2", "workloads", "w", {"spec": {"active": False}})
-SUSPENDED = ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": True}})
+SUSPENDED, RESUMED = (
+    ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": suspend}}) for suspend in (True, False)
+)
+WORKLOAD_DELETED = ("delete", "kueue.x-k8s.io/v1beta2", "workloads", "w")
 
 
 @pytest.mark.parametrize(
     ("client", "reason", "changes"),
     [
-        (Known(None), None, []),
-        (Known(state(ended="Completed")), None, []),
-        (Known(state(), workload(active=True)), "Kueue has not suspended it yet", [DEACTIVATED]),
-        (Known(state(), workload(active=False)), "it is not suspended yet", []),
-        (Known(state(queued=False)), "it is not suspended yet", [SUSPENDED]),
-        (Known(state(suspended=True), workload(active=False), pods=2), "2 pods are still ending", []),
-        (Known(state(suspended=True), workload(active=False)), None, []),
+        pytest.param(Known(None), None, [], id="gone"),
+        pytest.param(Known(state(ended="Completed")), None, [], id="ended"),
+        pytest.param(Known(state(), ACTIVE), "Kueue has not suspended it yet", [DEACTIVATED], id="running"),
+        pytest.param(Known(state(), INACTIVE), "it is not suspended yet", [], id="deactivated"),
+        pytest.param(Known(state(queued=False)), "it is not suspended yet", [SUSPENDED], id="without a queue"),
+        pytest.param(Known(state(suspended=True), INACTIVE, 2), "2 pods are still ending", [], id="pods end"),
+        pytest.param(Known(state(suspended=True), INACTIVE), None, [], id="stopped"),
     ],
-    ids=["gone", "ended", "running", "deactivated", "without a queue", "pods end", "stopped"],
 )
 def test_run_is_stopped_step_by_step(client: Known, reason: str | None, changes: list[Any]) -> None:
     assert client.stop() == reason
@@ -368,14 +295,10 @@ def test_run_is_stopped_step_by_step(client: Known, reason: str | None, changes:
 @pytest.mark.parametrize(
     ("client", "last"),
     [
-        (Known(state(suspended=True), workload(active=False)), ("delete", "kueue.x-k8s.io/v1beta2", "workloads", "w")),
-        (
-            Known(state(queued=False, suspended=True)),
-            ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": False}}),
-        ),
-        (Known(state(suspended=True)), "child Jobs deleted"),
+        pytest.param(Known(state(suspended=True), INACTIVE), WORKLOAD_DELETED, id="queued"),
+        pytest.param(Known(state(queued=False, suspended=True)), RESUMED, id="without a queue"),
+        pytest.param(Known(state(suspended=True)), "child Jobs deleted", id="not yet known to Kueue"),
     ],
-    ids=["queued", "without a queue", "not yet known to Kueue"],
 )
 def test_stopped_run_starts_again_on_its_new_nodes(client: Known, last: Any) -> None:
     client.move({"nodeSelector": {"a": "c"}, "tolerations": []})
@@ -393,40 +316,28 @@ def test_run_that_has_ended_is_not_moved(jobset: Any) -> None:
     assert client.changes == []
 
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
-
-
-def test_names_of_the_contract_are_those_of_the_checkpoint_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_those_of_the_checkpoint_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
-    assert module["EXIT_SAVED"] == checkpoints.EXIT_SAVED
-    assert module["MARKER"] == checkpoints.MARKER
-    given = {checkpoints.DIRECTORY: str(tmp_path / "run"), checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
-    for name, value in (given | {checkpoints.RESUME_FROM: str(tmp_path / "other")}).items():
-        monkeypatch.setenv(name, value)
+    assert (module["EXIT_SAVED"], module["MARKER"]) == (checkpoints.EXIT_SAVED, checkpoints.MARKER)
+    folder, other = tmp_path / "run", tmp_path / "other"
+    numbers = {checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    for name, value in {checkpoints.DIRECTORY: folder, checkpoints.RESUME_FROM: other, **numbers}.items():
+        monkeypatch.setenv(name, str(value))
     run = module["Checkpoints"].from_environment()
-    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, tmp_path / "other")
+    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, other)
     run.start_writing()
     for step in (10, 20):
         run.save(step, {"rank-00000": lambda file: file.write(b"state")})
-    names = [str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*") if file.is_file()]
-    newest = checkpoints.newest(names)
+    newest = checkpoints.newest([str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()])
     assert newest is not None
     assert newest.step == 20
-    assert (tmp_path / "run" / newest.name).is_dir()
+    assert (folder / newest.name).is_dir()
 
 
 def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
-    names = [
-        "writers/000002-5f0c",
-        "step-00000090-000001/COMPLETE",
-        "step-00000100-000001/COMPLETE",
-        "step-00000100-000002/COMPLETE",
-        "step-00000100-000002/rank-00000.npz",
-        "step-00000110-000002/rank-00000.npz",
-        "step-00000120-000002/COMPLETE/other",
-    ]
+    complete = [f"step-00000{step}/COMPLETE" for step in ("090-000001", "100-000001", "100-000002")]
+    incomplete = [f"step-00000{name}" for name in ("110-000002/rank-00000.npz", "120-000002/COMPLETE/other")]
+    names = ["writers/000002-5f0c", *complete, "step-00000100-000002/rank-00000.npz", *incomplete]
     assert checkpoints.newest(names) == checkpoints.Checkpoint("step-00000100-000002", 100)
     assert checkpoints.newest([]) is None
     transformers = ["checkpoint-20/trainer_state.json", "checkpoint-9/trainer_state.json", "checkpoint-30/model.bin"]
@@ -436,7 +347,6 @@ def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
 def test_a_number_of_thousands_of_digits_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration("examples/training-job.yaml")
     config["gke-ai:training"] = json.dumps(config["gke-ai:training"]).replace('"keep": 3', f'"keep": {"9" * 5000}')
-    with pytest.raises(
-        pulumi.RunError, match=r"gke-ai:training\[0\].checkpoints.keep: the value is a number, and must"
-    ):
+    message = r"gke-ai:training\[0\].checkpoints.keep: the value is a number, and must"
+    with pytest.raises(pulumi.RunError, match=message):
         run_program(config, True, monkeypatch)

@@ -1,11 +1,9 @@
 """Pinned versions of Kueue and JobSet, and the upgrade of JobSet's CRD."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
@@ -14,27 +12,26 @@ from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSI
 from gke_ai.components import KueueStack
 from gke_ai.components.queues import crds
 from gke_ai.components.queues.kueue import refuse_other_nodes
-from tests.support.recorder import Record
+from tests.support.recorder import ROOT, Record
 
 Build = Callable[..., Record]
-
-
-CHANGELOG = Path(__file__).parent.parent.parent / "CHANGELOG.md"
+# The CRDs that are applied to a cluster, and what is logged.
+Seen = dict[str, list[str]]
 
 
 def test_the_version_is_the_next_one_of_the_changelog() -> None:
-    assert f"The next version is {PROJECT_VERSION}." in CHANGELOG.read_text()
+    assert f"The next version is {PROJECT_VERSION}." in (ROOT / "CHANGELOG.md").read_text()
 
 
 def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
     """The version of each chart, and the tag of its manager's image."""
     releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
-    values: dict[str, Any] = {release.part: release.inputs["values"] for release in releases}
-    tags = {
-        "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
-        "jobset": values["jobset"]["image"]["tag"],
+    kueue, jobset = (next(item.inputs for item in releases if item.part == name) for name in ("kueue", "jobset"))
+    assert len(releases) == 2
+    return {
+        "kueue": (kueue["version"], kueue["values"]["controllerManager"]["manager"]["image"]["tag"]),
+        "jobset": (jobset["version"], jobset["values"]["image"]["tag"]),
     }
-    return {release.part: (release.inputs["version"], tags[release.part]) for release in releases}
 
 
 def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
@@ -45,16 +42,12 @@ def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) 
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """A cluster with JobSet's CRD: the CRDs that are applied to it, and what is logged."""
-    seen: dict[str, list[str]] = {"applied": [], "said": []}
-    names = ("jobsets", "others")
-
-    async def crds_of(*_: object) -> list[dict[str, str]]:
-        return [{"name": name} for name in names]
-
-    monkeypatch.setattr(crds, "crds_of", crds_of)
-    monkeypatch.setattr(crds, "has", lambda _, crd: crd in names)
+    seen: Seen = {"applied": [], "said": []}
+    of_chart = [{"name": "jobsets"}, {"name": "others"}]
+    monkeypatch.setattr(crds, "crds_of", mock.AsyncMock(return_value=of_chart))
+    monkeypatch.setattr(crds, "has", lambda _, crd: {"name": crd} in of_chart)
     monkeypatch.setattr(crds, "apply_crd", lambda _, crd: seen["applied"].append(crd["name"]))
     for level in ("info", "warn"):
         monkeypatch.setattr(pulumi.log, level, seen["said"].append)
@@ -68,23 +61,23 @@ def change(before: str | None, after: str, crd: str = "jobsets", kubeconfig: str
     asyncio.run(crds.update(args, None, "JobSet", crd, kubeconfig))  # type: ignore[arg-type]
 
 
-def test_a_new_version_of_jobset_applies_the_crds_of_its_chart_first(cluster: dict[str, list[str]]) -> None:
-    change("0.12.0", "0.12.0")
-    assert cluster["applied"] == []
-    change("0.11.1", "0.12.0")
-    assert cluster == {"applied": ["jobsets", "others"], "said": []}
-
-
-def test_an_installation_applies_them_only_where_an_earlier_one_left_the_crd(cluster: dict[str, list[str]]) -> None:
-    change(None, "0.12.0", crd="absent")
-    assert cluster["applied"] == []
-    change(None, "0.12.0")
-    assert cluster["applied"] == ["jobsets", "others"]
-
-
-def test_a_preview_says_that_crds_come_first_and_applies_none(
-    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "crd", "applied"),
+    [
+        pytest.param("0.12.0", "jobsets", [], id="the version stays"),
+        pytest.param("0.11.1", "jobsets", ["jobsets", "others"], id="a new version"),
+        pytest.param(None, "absent", [], id="an installation"),
+        pytest.param(None, "jobsets", ["jobsets", "others"], id="an installation where an earlier one left the CRD"),
+    ],
+)
+def test_the_crds_of_a_new_chart_are_applied_before_it(
+    before: str | None, crd: str, applied: list[str], cluster: Seen
 ) -> None:
+    change(before, "0.12.0", crd)
+    assert cluster == {"applied": applied, "said": []}
+
+
+def test_a_preview_says_that_crds_come_first_and_applies_none(cluster: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: True)
     change(None, "0.12.0")
     change("0.12.0", "0.12.0")
@@ -94,7 +87,7 @@ def test_a_preview_says_that_crds_come_first_and_applies_none(
     assert cluster["applied"] == []
 
 
-def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dict[str, list[str]]) -> None:
+def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: Seen) -> None:
     change(None, "0.12.0", kubeconfig=None)
     change("0.11.1", "0.12.0", kubeconfig=None)
     (said,) = cluster["said"]
@@ -102,17 +95,12 @@ def test_without_a_kubeconfig_an_upgrade_says_how_to_apply_the_crds(cluster: dic
     assert cluster["applied"] == []
 
 
-def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(
-    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: str, crd: dict[str, str]) -> None:
-        raise OSError(f"no route to the cluster of {crd['name']}")
-
-    monkeypatch.setattr(crds, "apply_crd", refuse)
+@pytest.mark.usefixtures("cluster")
+def test_crds_that_can_not_be_applied_leave_the_release_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crds, "apply_crd", mock.Mock(side_effect=OSError("no route to the cluster")))
     says = r"JobSet 0.12.0 can't be applied, so its release was not changed: no route .*\nRun up again, or first: helm"
     with pytest.raises(pulumi.RunError, match=says):
         change("0.11.1", "0.12.0")
-    assert cluster["applied"] == []
 
 
 BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations": [{"key": "gpu"}]}
@@ -120,11 +108,8 @@ BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations":
 
 def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Run what comes before the update of a flavor, in a preview and in an update."""
-    refuse_other_nodes(
-        pulumi.ResourceHookArgs(
-            "", "", "kueue/b200", "", {"metadata": {"name": "b200"}, "spec": after}, {"spec": before}
-        )
-    )
+    new = {"metadata": {"name": "b200"}, "spec": after}
+    refuse_other_nodes(pulumi.ResourceHookArgs("", "", "kueue/b200", "", new, {"spec": before}))
 
 
 @pytest.mark.parametrize(
@@ -135,9 +120,7 @@ def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
         ({"topologyName": None, "tolerations": None}, "tolerations and topologyName"),
     ],
 )
-def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_update(
-    changed: dict[str, Any], named: str
-) -> None:
+def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_update(changed: Any, named: str) -> None:
     after = {key: value for key, value in {**BLUE, **changed}.items() if value}
     with pytest.raises(pulumi.RunError, match=f"Flavor b200: {named} would change.* Give the flavor a new name"):
         change_flavor(BLUE, after)

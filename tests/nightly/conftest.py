@@ -1,7 +1,5 @@
 """A tenant in a cluster with all controllers of runs, for the tests of a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

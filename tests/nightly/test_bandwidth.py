@@ -1,20 +1,14 @@
 """Only here: the real Kueue and scheduler give the bandwidth test its nodes and NICs, and nothing of it stays."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from typing import Any
-
-import pytest
+from functools import partial
 
 from gke_ai.catalog.fabric.rdma import NICS_PER_POD
-from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.emulator import Emulator, eventually
 from tests.support.rdma import allocated, values
 from tests.support.submitted import line
 from tests.support.workloads import finish
 
-Object = dict[str, Any]
 # Pods of the emulator run no program: the test writes what a kubelet would have recorded of it.
 WRITE = """
 import datetime, json, sys
@@ -28,25 +22,10 @@ file.write_text("".join(f"{now} stdout F {line}\\n" for line in lines))
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Emulator]:
-    """A pool of two A4 nodes with an RDMA network, and a tenant's queue."""
-    with fresh() as emulator:
-        content = values([])
-        content["gpuPools"][0]["rdma"] = True
-        emulator.make("up", emulator.written(**content))
-        eventually(lambda: all(map(is_counted, quotas(emulator))), "quotas are counted", 90)
-        yield emulator
-
-
-def quotas(emulator: Emulator) -> list[Object]:
-    """The quotas of the tenant's namespace."""
-    return list(emulator.get("resourcequotas", "-n", "llm"))
-
-
-def is_counted(quota: Object) -> bool:
-    """Whether the API server knows what is used of each resource of a quota."""
-    return set(quota["spec"]["hard"]) <= set(quota.get("status", {}).get("used", {}))
+def quotas_are_counted(emulator: Emulator) -> bool:
+    """Whether the API server knows what is used of each resource of the tenant's quotas."""
+    quotas = emulator.get("resourcequotas", "-n", "llm")
+    return all(set(quota["spec"]["hard"]) <= set(quota.get("status", {}).get("used", {})) for quota in quotas)
 
 
 def left(emulator: Emulator) -> list[str]:
@@ -56,34 +35,34 @@ def left(emulator: Emulator) -> list[str]:
     return [item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith("bandwidth")]
 
 
-def test_two_nodes_with_their_nics_are_measured_and_given_back(cluster: Emulator) -> None:
-    file = cluster.state / "result.json"
-    command = ("gke-ai", "verify", "--stack", cluster.stack, "--bandwidth", "b200", "--json", str(file))
-    process = cluster.start(*command)
+def test_two_nodes_with_their_nics_are_measured_and_given_back_also_after_a_time(emulator: Emulator) -> None:
+    content = values([])
+    content["gpuPools"][0]["rdma"] = True
+    emulator.make("up", emulator.written(**content))
+    eventually(lambda: quotas_are_counted(emulator), "quotas are counted", 90)
+    file = emulator.state / "result.json"
+    command = ("gke-ai", "verify", "--stack", emulator.stack, "--bandwidth", "b200", "--json", str(file))
+    process = emulator.start(*command)
 
-    def pods() -> list[Object]:
-        return [pod for pod in cluster.get("pods", "-n", "llm") if pod["status"].get("phase") == "Running"]
-
+    pods = partial(emulator.get, "pods", "-n", "llm", "--field-selector=status.phase=Running")
     eventually(lambda: len(pods()) == 2 or process.poll() is not None, "the test has its nodes", 60)
     assert process.poll() is None, process.communicate()[0]
     first, second = sorted(pods(), key=lambda pod: str(pod["metadata"]["name"]))
     assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
-    assert [len(devices) for devices in allocated(cluster)] == [NICS_PER_POD, NICS_PER_POD]
-    name = cluster.outputs()["clusterName"]
+    assert [len(devices) for devices in allocated(emulator)] == [NICS_PER_POD, NICS_PER_POD]
+    name = emulator.outputs()["clusterName"]
     lines = ("NCCL INFO Using network gIB", json.dumps(line(1.0, bytes=2**20)), json.dumps(line(360.0)))
-    cluster.run("python", "-c", WRITE, name, json.dumps({"metadata": first["metadata"]}), *lines)
+    emulator.run("python", "-c", WRITE, name, json.dumps({"metadata": first["metadata"]}), *lines)
     job = first["metadata"]["labels"]["batch.kubernetes.io/job-name"]
-    finish(cluster, job, "llm")
+    finish(emulator, job, "llm")
     printed = process.communicate(timeout=120)[0]
     assert process.returncode == 0, printed
     assert "360.0 GB/s" in printed
     assert "no floor is published for a4-highgpu-8g" in printed
     assert json.loads(file.read_text())["network"] == "gIB"
-    eventually(lambda: not left(cluster), "the test is deleted")
+    eventually(lambda: not left(emulator), "the test is deleted")
 
-
-def test_a_test_that_does_not_end_in_time_is_deleted(cluster: Emulator) -> None:
-    command = ("gke-ai", "verify", "--stack", cluster.stack, "--bandwidth", "b200", "--minutes", "0.2")
-    printed = cluster.run(*command, fails=True)
+    command = ("gke-ai", "verify", "--stack", emulator.stack, "--bandwidth", "b200", "--minutes", "0.2")
+    printed = emulator.run(*command, fails=True)
     assert "had no result within 0.2 min, and is deleted" in printed
-    eventually(lambda: not left(cluster), "the test is deleted")
+    eventually(lambda: not left(emulator), "the test is deleted")

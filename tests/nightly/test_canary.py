@@ -3,15 +3,10 @@
 The endpoint pickers and Envoy are real; the servers are stubs.
 """
 
-from __future__ import annotations
-
 import json
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.cluster.users import client, repeated
 from tests.support.emulator import ROOT, Emulator, deployed_and_deleted, eventually, settled
 
 EXAMPLE = "examples/inference-gateway.yaml"
@@ -37,20 +33,14 @@ def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
     config = yaml.safe_load((ROOT / EXAMPLE).read_text())["config"]
     (pool,) = config["gke-ai:gpuPools"]
     spot = {**pool, "name": "spot", "capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 2}}
-    weights = {"gemma": gemma, NEXT: gemma_next}
-    servers = {
-        server["name"]: server | {"replicas": 1} for server in config["gke-ai:serving"] if server["name"] in weights
-    }
-    servers[NEXT] |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
-    route = {
-        "name": "gemma",
-        "servers": [{"server": name, "weight": weight} for name, weight in weights.items() if weight is not None],
-    }
-    return {
-        "gpuPools": [pool, spot],
-        "serving": [server for name, server in servers.items() if weights[name] is not None],
-        "gateway": {**config["gke-ai:gateway"], "routes": [route]},
-    }
+    shares = {name: weight for name, weight in (("gemma", gemma), (NEXT, gemma_next)) if weight is not None}
+    servers = [server | {"replicas": 1} for server in config["gke-ai:serving"] if server["name"] in shares]
+    for server in servers:
+        if server["name"] == NEXT:
+            server |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
+    route = {"name": "gemma", "servers": [{"server": name, "weight": weight} for name, weight in shares.items()]}
+    gateway = {**config["gke-ai:gateway"], "routes": [route]}
+    return {"gpuPools": [pool, spot], "serving": servers, "gateway": gateway}
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +54,12 @@ def deployed() -> Iterator[Emulator]:
 
 
 def up(emulator: Emulator, gemma: int | None, gemma_next: int | None, fails: bool = False) -> str:
-    """An update to these weights. Returns what it prints."""
     return emulator.make("up", emulator.configure(EXAMPLE, **sections(gemma, gemma_next)), fails=fails)
 
 
 def weights(emulator: Emulator) -> dict[str, int]:
-    """The weights of the route in the cluster."""
     route = json.loads(emulator.kubectl("get", ROUTE, "-n", "llm", "-o", "json"))
     return {ref["name"]: ref["weight"] for ref in route["spec"]["rules"][0]["backendRefs"]}
-
-
-def client(emulator: Emulator) -> httpx.Client:
-    """A client of the gateway, at the address in the stack's outputs."""
-    (gateway,) = emulator.outputs()["gateways"]
-    # emulator/run sets the key.
-    key = {"Authorization": f"Bearer {os.environ['GATEWAY_API_KEY']}"}
-    return httpx.Client(base_url=gateway["url"], headers=key, timeout=30, trust_env=False)
 
 
 def ask(gateway: httpx.Client, batch: str = "") -> int:
@@ -106,21 +86,15 @@ def served(emulator: Emulator, requests: int) -> Counter[str]:
 @contextmanager
 def users(emulator: Emulator) -> Iterator[None]:
     """Someone who asks the gateway all the time, and is always answered."""
-    enough, answers = threading.Event(), Counter[int]()
-    with client(emulator) as gateway, ThreadPoolExecutor(1) as threads:
 
-        def ask_on() -> None:
-            while not enough.is_set():
-                answers[ask(gateway)] += 1
-                time.sleep(0.05)
+    def ask_and_pause() -> int:
+        status = ask(gateway)
+        time.sleep(0.05)
+        return status
 
-        user = threads.submit(ask_on)
-        try:
-            yield
-        finally:
-            enough.set()
-        user.result()
-    assert answers.keys() == {200}, answers
+    with client(emulator) as gateway, repeated(ask_and_pause) as statuses:
+        yield
+    assert {*statuses} == {200}, Counter(statuses)
 
 
 @pytest.mark.parametrize("path", OPEN)
@@ -141,7 +115,7 @@ def test_gateway_serves_the_api_to_clients_with_the_key(deployed: Emulator) -> N
     settled(deployed)
 
 
-def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:
+def test_a_canary_gets_no_request_until_it_is_ready_then_its_share_and_takes_over(deployed: Emulator) -> None:
     deployed.run("capacity", "spot=0")
     with users(deployed):
         output = up(deployed, 90, 10, fails=True)
@@ -149,16 +123,13 @@ def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:
     assert weights(deployed) == {"gemma": 100}
     assert served(deployed, 20) == {"gemma": 20}
 
-
-def test_rollback_from_it_is_one_change_and_does_not_wait(deployed: Emulator) -> None:
+    # The rollback is one change and does not wait.
     with users(deployed):
         up(deployed, 100, 0)
     assert weights(deployed) == {"gemma": 100, NEXT: 0}
     assert served(deployed, 20) == {"gemma": 20}
     settled(deployed)
 
-
-def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     deployed.run("capacity", "spot=1")
     with users(deployed):
         up(deployed, 50, 50)
@@ -168,8 +139,7 @@ def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     answers = served(deployed, 100)
     assert 20 <= answers[NEXT] <= 80, answers
 
-
-def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
+    # Promotion and removal lose no request.
     with users(deployed):
         up(deployed, 0, 100)
         eventually(lambda: served(deployed, 20).keys() == {NEXT}, "all requests go to the new version")
@@ -181,15 +151,14 @@ def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
 
 def test_failed_rollout_leaves_the_old_version_serving(deployed: Emulator) -> None:
     def replicas() -> list[str]:
-        pods = deployed.get("pods", "-n", "llm", "-l", f"app={NEXT}")
-        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
+        running = ("-l", f"app={NEXT}", "--field-selector=status.phase=Running")
+        return [pod["metadata"]["name"] for pod in deployed.get("pods", "-n", "llm", *running)]
 
     before = replicas()
     deployed.run("capacity", "spot=0")
     changed = sections(None, 100)
-    (server,) = changed["serving"]
     # A second pod on the one node of the old version has no room, and there is no other.
-    server["gpus"] = 2
+    changed["serving"][0]["gpus"] = 2
     with users(deployed):
         output = deployed.make("up", deployed.configure(EXAMPLE, **changed), fails=True)
     assert "its earlier replicas keep serving" in output

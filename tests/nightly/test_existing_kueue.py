@@ -1,7 +1,5 @@
 """Only here: a stack beside a Kueue of somebody else, which is as it was before and after."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +45,6 @@ def install(emulator: Emulator, release: str, values: dict[str, Any]) -> None:
 
 
 def releases(emulator: Emulator) -> Any:
-    """The releases of Helm in the cluster, by name, with their revision."""
     listed = emulator.run("sh", "-c", f"KUBECONFIG={emulator.kubeconfig()} helm list -A -o json")
     return {(release["name"], release["revision"]) for release in json.loads(listed[listed.index("[") :])}
 
@@ -55,19 +52,14 @@ def releases(emulator: Emulator) -> Any:
 def of_the_owner(emulator: Emulator) -> dict[str, Any]:
     """What the objects of the owner say, by kind and name."""
     names = {document["metadata"]["name"] for document in yaml.safe_load_all(OWNERS.read_text())}
-    objects = emulator.get("-A", KUEUES)
-    return {
-        f"{item['kind']}/{item['metadata']['name']}": (item["metadata"].get("labels"), item.get("spec"))
-        for item in objects
-        if item["metadata"]["name"] in names
-    }
+    own = [item for item in emulator.get("-A", KUEUES) if item["metadata"]["name"] in names]
+    names_of = [f"{item['kind']}/{item['metadata']['name']}" for item in own]
+    return dict(zip(names_of, [(item["metadata"].get("labels"), item.get("spec")) for item in own], strict=True))
 
 
 @pytest.fixture(scope="module", params=[KUEUE_VERSION, *EARLIER_KUEUE_VERSIONS])
 def release(request: pytest.FixtureRequest) -> str:
-    """The release of the Kueue that the cluster has."""
-    version: str = request.param
-    return version
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +69,8 @@ def shared(release: str) -> Iterator[Emulator]:
         begun(emulator, configure(emulator, {"kueue": "existing"}))
         install(emulator, release, settings(release, "batch/job", seconds=300))
         apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {OWNERS}"
-        emulator.run(
-            "sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1"
-        )  # the webhooks start
+        # The webhooks start meanwhile.
+        emulator.run("sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1")
         yield emulator
 
 
@@ -138,27 +129,22 @@ def test_a_first_preview_of_what_init_finds_changes_nothing(shared: Emulator) ->
     assert [name for name in planned["create"] if name.startswith("kubernetes:")] == []
 
 
-@pytest.fixture(scope="module")
-def before(shared: Emulator, release: str) -> tuple[Found, Any, dict[str, Any]]:
-    """What there is before the stack, with a Kueue that can do what the stack needs."""
-    install(shared, release, settings(release, *FRAMEWORKS.values(), seconds=3600))
-    return Found(cloud_of(shared), objects_of(shared), CLUSTER["name"]), releases(shared), of_the_owner(shared)
-
-
-def test_a_stack_beside_it_serves_and_trains(shared: Emulator, before: tuple[Found, Any, dict[str, Any]]) -> None:
-    shared.make("up", config(shared))
+def test_a_stack_beside_it_serves_trains_is_rehearsed_and_leaves_it_as_it_was(shared: Emulator, release: str) -> None:
+    install(shared, release, settings(release, *FRAMEWORKS.values(), seconds=3600))  # can do what the stack needs
+    found = Found(cloud_of(shared), objects_of(shared), CLUSTER["name"])
+    installed, owned = releases(shared), of_the_owner(shared)
+    base = config(shared)
+    shared.make("up", base)
     eventually(lambda: len(admitted(shared, "Pod")) == len(admitted(shared, "Job")) == 1, "both are admitted")
     settled(shared)
     queues = {workload["spec"]["queueName"] for workload in shared.get("workloads", "-n", "llm")}
     assert queues == {"lq", "runs"}
-    assert releases(shared) == before[1]
+    assert releases(shared) == installed
 
-
-def test_a_rehearsal_has_the_kueue_and_the_objects_of_the_owner(shared: Emulator, release: str) -> None:
+    # A rehearsal has the Kueue and the objects of the owner.
     file, out = shared.snapshot(), shared.state / "out.json"
     taken = json.loads(file.read_text())
     assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (release, True)
-    base = config(shared)
     content = yaml.safe_load(base.read_text())
     content["config"]["gke-ai:serving"][0]["replicas"] = 2
     changed = shared.state / "changed.yaml"
@@ -166,12 +152,9 @@ def test_a_rehearsal_has_the_kueue_and_the_objects_of_the_owner(shared: Emulator
     sides = ("--base", str(base), "--config", str(changed), "--snapshot", str(file), "--json", str(out))
     output = shared.run("gke-ai", "rehearse", "--stack", shared.stack, *sides)
     assert "scales tgi-gemma-deployment from 1 to 2 replicas" in " ".join(output.split())
-    forecast = read_forecast(out)
-    assert not [note for note in forecast.notes if "configured otherwise" in note or "ResourceFlavor" in note]
+    notes = read_forecast(out).notes
+    assert not [note for note in notes if "configured otherwise" in note or "ResourceFlavor" in note]
 
-
-def test_down_leaves_it_as_it_was(shared: Emulator, before: tuple[Found, Any, dict[str, Any]]) -> None:
-    found, installed, owned = before
     shared.make("down")
     gone(shared, found)
     assert (releases(shared), of_the_owner(shared)) == (installed, owned)

@@ -6,8 +6,6 @@ The original is changed, and a copy that was restored from its snapshot forecast
     emulator/run pytest -s -m nightly tests/nightly/test_forecasts_and_outcomes.py
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,18 +38,14 @@ def test_of_100_forecasts_99_agree_with_what_happens() -> None:
         clusters = places.create([emulators.enter_context(fresh()) for _ in range(3)])
         for first in range(0, SEEDS, TOGETHER):
             cases = [random_case(seed) for seed in range(first, first + TOGETHER)]
-            verdicts += compare(clusters, cases)
+            # What happens in the original is compared with the forecast of a copy, and with that of another copy.
+            original, *copies = clusters
+            happened, forecast, again = places.compare(original, copies, cases, print)
+            verdicts += [judge(case, *(each[case.namespace] for each in (happened, forecast, again))) for case in cases]
             print(report(verdicts))
             places.clear(clusters, cases)
     assert sum(verdict.kind in ("agrees", "recreated") for verdict in verdicts) >= GOAL, report(verdicts)
     assert not [verdict for verdict in verdicts if verdict.kind == "differs"], report(verdicts)
-
-
-def compare(clusters: list[places.Place], cases: list[SeededCase]) -> list[Verdict]:
-    """Compare what happens in the original with the forecast of a copy, and with that of another copy."""
-    original, *copies = clusters
-    happened, forecast, again = places.compare(original, copies, cases, print)
-    return [judge(case, *(outcomes[case.namespace] for outcomes in (happened, forecast, again))) for case in cases]
 
 
 def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Emulator) -> None:
@@ -79,7 +73,6 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
 
 
 def write(emulator: Emulator, cases: list[SeededCase], stage: str) -> Path:
-    """Write the configuration of all scenarios."""
     scenarios = [(case.namespace, case.scenario if stage == "base" else case.changed) for case in cases]
     path = emulator.state / f"{stage}.yaml"
     path.write_text(yaml.safe_dump({"config": configuration(scenarios)}, sort_keys=False))

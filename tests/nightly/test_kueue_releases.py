@@ -1,7 +1,5 @@
 """Only here: a rehearsal of a cluster with an earlier Kueue runs that release."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -28,9 +26,11 @@ def test_the_listed_gates_are_those_of_the_release(release: str) -> None:
     assert gates(release) == set(re.findall(r"^\t(\w+): \{$", text, re.M))
 
 
+SnapshotOf = Callable[[str], Path]
+
+
 @pytest.fixture(scope="module")
-def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Returns the snapshot of a cluster that runs a release."""
+def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> SnapshotOf:
     taken: dict[str, Path] = {}
 
     def snapshot(release: str) -> Path:
@@ -42,31 +42,21 @@ def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     return snapshot
 
 
-def controllers(folder: Path) -> dict[str, str]:
-    """The Kueue of the base that the rehearsal in a folder kept."""
-    (file,) = (folder / "state" / "rehearsal-base").glob("*/rehearsed/base.yaml")
-    kueue: dict[str, str] = yaml.safe_load(file.read_text())["kueue"]
-    return kueue
-
-
 # The pinned release is rehearsed by tests/nightly/test_manifests.py.
 @pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
-def test_a_rehearsal_runs_the_release_of_the_cluster(
-    release: str, snapshot_of: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_rehearsal_runs_the_release_of_the_cluster(release: str, snapshot_of: SnapshotOf, tmp_path: Path) -> None:
     snapshot = snapshot_of(release)
     assert json.loads(snapshot.read_text())["kueueVersion"] == release
     forecast, printed = rehearsed(CHANGE, tmp_path, snapshot)
     assert list(judged(CHANGE, forecast, printed)) == [], CHANGE.because
-    assert controllers(tmp_path)["release"] == release
+    (kept,) = (tmp_path / "state" / "rehearsal-base").glob("*/rehearsed/base.yaml")
+    assert yaml.safe_load(kept.read_text())["kueue"]["release"] == release
     assert forecast
     assert [note for note in forecast.notes if "Kueue" in note] == []
 
 
 @pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
-def test_without_the_visibility_api_the_order_is_that_of_the_workloads(
-    release: str, snapshot_of: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_order_of_a_queue_is_known_by_each_release(release: str, snapshot_of: SnapshotOf, tmp_path: Path) -> None:
     run = next(item for item in objects({"job mine": {"queue": "train", "priority": "low"}}) if item["kind"] == "Job")
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
     asked = ("gke-ai", "when", "--snapshot", str(snapshot_of(release)), str(tmp_path / "run.yaml"))

@@ -1,7 +1,5 @@
 """Only here: a preview of a stack that is too large for one configuration of Pulumi, in files of its teams."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,25 +1,11 @@
 """Only here: the real Kueue admits, gates and preempts what serving and training submit, on Autopilot."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-import pytest
-
 from gke_ai.kube.objects import condition, holds
-from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
+from tests.support.emulator import Emulator, begun, eventually, gone, settled
 from tests.support.workloads import admitted
 
 EXAMPLE = "examples/mixed-training-inference-autopilot.yaml"
 SERVER = "deployment/tgi-gemma-deployment"
-
-
-@pytest.fixture(scope="module")
-def example() -> Iterator[Emulator]:
-    """The deployed example. The tests below use it in order."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(EXAMPLE))
-        yield emulator
 
 
 def pods(emulator: Emulator) -> dict[str, int]:
@@ -38,55 +24,48 @@ def gpus_used(emulator: Emulator) -> str:
     return str(next(r["total"] for r in flavor["resources"] if r["name"] == "nvidia.com/gpu"))
 
 
-def scale(emulator: Emulator, replicas: int) -> None:
-    """Scale the server as its user would."""
-    emulator.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
+def test_serving_and_training_share_the_quota_on_autopilot(emulator: Emulator) -> None:
+    def scale(replicas: int, running: int, gated: int = 0) -> None:
+        """Scales the server as its user would."""
+        emulator.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
+        expected = {"running": running, "gated": gated, "all": replicas}
+        eventually(lambda: pods(emulator) == expected, f"{running} of {replicas} replicas run")
 
+    def trains() -> None:
+        eventually(lambda: len(admitted(emulator, "Job")) == 1, "the fine-tune Job is admitted beside one replica")
 
-def test_training_runs_beside_one_replica(example: Emulator) -> None:
-    eventually(lambda: pods(example) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
-    eventually(lambda: len(admitted(example, "Job")) == 1, "the fine-tune Job is admitted beside it")
-    eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
+    config = emulator.configure(EXAMPLE)
+    before = begun(emulator, config)
+    emulator.make("up", config)
+    eventually(lambda: pods(emulator) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
+    trains()
+    eventually(lambda: gpus_used(emulator) == "6", "2 GPUs serve and 4 train")
+    settled(emulator)
 
-
-def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
-    settled(example)
-
-
-def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:
-    scale(example, 4)
-    eventually(lambda: pods(example) == {"running": 3, "gated": 1, "all": 4}, "three of four replicas run")
-    assert gpus_used(example) == "6"
-    assert len(admitted(example, "Pod")) == 3
-    status = example.make("status")
+    # The quota gates the fourth replica.
+    scale(4, running=3, gated=1)
+    assert gpus_used(emulator) == "6"
+    assert len(admitted(emulator, "Pod")) == 3
+    status = emulator.make("status")
     assert "SchedulingGated" in status
     assert "insufficient unused quota" in " ".join(status.split())
 
-
-def test_training_resumes_when_serving_needs_less(example: Emulator) -> None:
-    scale(example, 1)
-    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted again")
-    eventually(lambda: example.get("jobs", "-n", "llm")[0]["status"].get("active") == 2, "both pods of the Job run")
-    (job,) = example.get("jobs", "-n", "llm")
+    # Training resumes when serving needs less.
+    scale(1, running=1)
+    trains()
+    eventually(lambda: emulator.get("jobs", "-n", "llm")[0]["status"].get("active") == 2, "both pods of the Job run")
+    (job,) = emulator.get("jobs", "-n", "llm")
     assert job["spec"]["suspend"] is False
 
-
-def test_second_replica_preempts_training(example: Emulator) -> None:
-    scale(example, 2)
-    eventually(lambda: pods(example) == {"running": 2, "gated": 0, "all": 2}, "both replicas run")
-    (job,) = example.get("jobs", "-n", "llm")
+    # The second replica preempts it.
+    scale(2, running=2)
+    (job,) = emulator.get("jobs", "-n", "llm")
     assert job["spec"]["suspend"] is True
-    (evicted,) = (
-        workload
-        for workload in example.get("workloads", "-n", "llm")
-        if workload["metadata"]["ownerReferences"][0]["kind"] == "Job"
-    )
+    workloads = emulator.get("workloads", "-n", "llm")
+    (evicted,) = (item for item in workloads if item["metadata"]["ownerReferences"][0]["kind"] == "Job")
     assert condition(evicted, "Evicted")["reason"] == "Preempted"
-    assert "Evicted: Preempted" in " ".join(example.make("status").split())
-    scale(example, 1)
-    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted once more")
-
-
-def test_down_leaves_nothing(example: Emulator) -> None:
-    example.make("down")
-    gone(example, Found(frozenset(), frozenset()))
+    assert "Evicted: Preempted" in " ".join(emulator.make("status").split())
+    scale(1, running=1)
+    trains()
+    emulator.make("down")
+    gone(emulator, before)

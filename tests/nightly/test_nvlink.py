@@ -1,7 +1,5 @@
 """Only here: the real scheduler gives runs NICs and channels of A4X and A4X Max, Kueue counts them, attacks fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,14 +21,11 @@ BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4",
 def with_run(emulator: Emulator, good: str) -> Emulator:
     """Deploys a run of a tenant over both nodes of a pool with an NVLink domain."""
     base_of_run = base("nvlink", good)
-    sections = {
-        "cluster": base_of_run["cluster"],
-        "gpuPools": [{**base_of_run["gpuPools"][0], "nodesPerZone": 2}],
-        "queues": base_of_run["queues"],
-        "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
-        "training": [{**RUN, "pool": "gb200", "gpusPerPod": 4}],
-    }
-    emulator.make("up", emulator.written(**sections))
+    pools = [{**base_of_run["gpuPools"][0], "nodesPerZone": 2}]
+    training = [{**RUN, "pool": "gb200", "gpusPerPod": 4}]
+    sections: Object = {"tenants": [{"name": "llm", "priorityClasses": ["low"]}], "training": training}
+    same = {key: base_of_run[key] for key in ("cluster", "queues")}
+    emulator.make("up", emulator.written(**same, gpuPools=pools, **sections))
     return emulator
 
 
@@ -67,12 +62,11 @@ def test_an_attack_of_the_tenant_is_refused(cluster: Emulator, item: Object, cau
     assert cause in refused(cluster, own)
 
 
-def test_a_pod_with_both_claims_is_allowed(cluster: Emulator) -> None:
+def test_a_pod_with_both_claims_is_allowed_and_only_the_controller_of_the_driver_writes_templates(
+    cluster: Emulator,
+) -> None:
     allow(cluster, "pods,computedomains.resource.nvidia.com")
     create(cluster, queued(claims=BOTH), "--as=developer", "--dry-run=server")
-
-
-def test_only_the_controller_of_the_driver_writes_templates(cluster: Emulator) -> None:
     template = {**template_of("llm"), "metadata": {"name": "mine", "namespace": "llm"}}
     _, _, space, account = CONTROLLER.split(":")
     kinds = "--resource=resourceclaimtemplates.resource.k8s.io"
@@ -81,9 +75,6 @@ def test_only_the_controller_of_the_driver_writes_templates(cluster: Emulator) -
     cluster.kubectl("create", "rolebinding", "driver", "-n", "llm", "--role=driver", *subjects)
     assert "only the platform may write it" in refused(cluster, template)
     create(cluster, template, f"--as={CONTROLLER}", "--dry-run=server")
-
-
-def test_the_tenant_may_not_delete_the_compute_domain(cluster: Emulator) -> None:
     with pytest.raises(Exception, match="only the platform may write it"):
         cluster.kubectl("-n", "llm", "delete", "computedomain", DOMAIN, "--as=developer", "--dry-run=server")
 

@@ -1,8 +1,7 @@
 """Only here: plain `pulumi up` and `destroy` end as `gke-ai up` and `down` do, in a cluster that stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,10 +30,8 @@ def deployed(emulator: Emulator, plain: bool) -> Mapping[str, Any]:
         emulator.pulumi("up", "--yes", "--skip-preview")
     else:
         emulator.make("up", config)
-    eventually(
-        lambda: [pod["status"]["phase"] for pod in emulator.get("pods", "-n", "default")] == ["Running"] * 6,
-        "the largest JobSet runs",
-    )
+    pods = partial(emulator.get, "pods", "-n", "default")
+    eventually(lambda: [pod["status"]["phase"] for pod in pods()] == ["Running"] * 6, "the largest JobSet runs")
     assert emulator.planned() == {}
     up = content(emulator)
     if plain:

@@ -1,7 +1,5 @@
 """Only here: what a pod requests is what the quotas of a real API server count."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator
@@ -23,15 +21,12 @@ Object = dict[str, Any]
 
 
 def container(name: str, chance: random.Random, sidecar: bool = False) -> Object:
-    """A container with requests, limits or both."""
     amounts = {"cpu": f"{chance.randrange(1, 40) * 50}m", "memory": f"{chance.randrange(1, 64)}Mi"}
     lower = {"cpu": "10m", "memory": "1Mi"}
     resources = chance.choice([{"requests": amounts}, {"limits": amounts}, {"limits": amounts, "requests": lower}])
     if chance.random() < 0.4:
-        resources = {
-            **resources,
-            "limits": {**resources.get("limits", {}), "nvidia.com/gpu": str(chance.randrange(1, 4))},
-        }
+        gpus = {"nvidia.com/gpu": str(chance.randrange(1, 4))}
+        resources = {**resources, "limits": {**resources.get("limits", {}), **gpus}}
     always = {"restartPolicy": "Always"} if sidecar else {}
     return {"name": name, "image": "registry.example.com/a:1", "resources": resources, **always}
 
@@ -76,11 +71,8 @@ def test_requests_are_what_quotas_count(emulator: Emulator, tmp_path: Path) -> N
     def named(kind: str, name: str, **content: Any) -> Object:
         return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "it", "namespace": name}, **content}
 
-    create(
-        "namespaces",
-        {**RUNTIME, **OVERHEAD},
-        *({**named("Namespace", ""), "metadata": {"name": name}} for name in specs),
-    )
+    spaces = [{**named("Namespace", ""), "metadata": {"name": name}} for name in specs]
+    create("namespaces", {**RUNTIME, **OVERHEAD}, *spaces)
     eventually(lambda: len(read("serviceaccounts")) > PODS, "the namespaces have their account", 120)
     create("pods", *(named("Pod", name, spec=of) for name, of in specs.items()))
     pods = {pod["metadata"]["namespace"]: pod["spec"] for pod in read("pods") if pod["metadata"]["name"] == "it"}

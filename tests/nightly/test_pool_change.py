@@ -1,7 +1,5 @@
 """Only here: no moment without a ready replica while the engine replaces the nodes of a pool."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,16 +25,11 @@ def pool(**keys: Any) -> dict[str, Any]:
         "localQueues": [{"name": "team", "namespace": "llm", "clusterQueue": "gpus"}],
     }
     server = {"pool": "l4", "queue": "team", "priorityClass": None, "replicas": 2, "disruptionBudget": True}
-    return {
-        "gpuPools": [{"name": "l4", "autoscaling": bounds, **keys}],
-        "queues": queues,
-        **changed("serving", **server),
-        "training": [],
-    }
+    pools = [{"name": "l4", "autoscaling": bounds, **keys}]
+    return {"gpuPools": pools, "queues": queues, **changed("serving", **server), "training": []}
 
 
 def nodes(emulator: Emulator) -> list[dict[str, str]]:
-    """The labels of each node with GPUs."""
     return [node["metadata"]["labels"] for node in emulator.get("nodes", "-l", GKE_ACCELERATOR)]
 
 
@@ -54,11 +47,8 @@ def replica_states(emulator: Emulator) -> Iterator[list[frozenset[str]]]:
             text += line
             if line == "}\n":  # the end of an object, which is written over many lines
                 endpoints = json.loads(text).get("endpoints") or []
-                states.append(
-                    frozenset(
-                        endpoint["targetRef"]["name"] for endpoint in endpoints if endpoint["conditions"]["ready"]
-                    )
-                )
+                ready = [endpoint for endpoint in endpoints if endpoint["conditions"]["ready"]]
+                states.append(frozenset(endpoint["targetRef"]["name"] for endpoint in ready))
                 text = ""
 
     reader = Thread(target=read)

@@ -1,9 +1,6 @@
 """Only here: earlier programs of Kueue and JobSet are upgraded under workloads that run and wait."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +10,7 @@ from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import read
 from gke_ai.kube.objects import holds
-from tests.support.emulator import Emulator, eventually, fresh
+from tests.support.emulator import Emulator, eventually
 from tests.support.examples import section
 
 EXAMPLE = "examples/multislice-training.yaml"
@@ -30,36 +27,16 @@ def queues(**versions: str) -> dict[str, Any]:
     return {"queues": {**stated, "localQueues": [*stated["localQueues"], local], **versions}, "batch": [job]}
 
 
-@pytest.fixture(scope="module", params=EARLIER_KUEUE_VERSIONS)
-def earlier(request: pytest.FixtureRequest) -> str:
-    """The release of Kueue that is upgraded."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def full(earlier: str) -> Iterator[Emulator]:
-    """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
-    with fresh() as emulator:
-        versions = {"kueueVersion": earlier, "jobsetVersion": EARLIER_JOBSET_VERSION}
-        config = emulator.configure(EXAMPLE, **queues(**versions))
-        up = ("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
-        emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
-        eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
-        yield emulator
-
-
 def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
     """Kueue's workloads by owner: uid, and whether admitted."""
-    return {
-        workload["metadata"]["ownerReferences"][0]["name"]: (workload["metadata"]["uid"], holds(workload, "Admitted"))
-        for workload in emulator.get("workloads", "-A")
-    }
+    owned = {item["metadata"]["ownerReferences"][0]["name"]: item for item in emulator.get("workloads", "-A")}
+    return {owner: (item["metadata"]["uid"], holds(item, "Admitted")) for owner, item in owned.items()}
 
 
 def pods(emulator: Emulator) -> dict[str, str]:
     """The running pods of runs: name and uid."""
-    running_pods = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running_pods}
+    running = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running}
 
 
 def managers(emulator: Emulator) -> set[str]:
@@ -69,13 +46,11 @@ def managers(emulator: Emulator) -> set[str]:
 
 
 def crd(emulator: Emulator) -> str:
-    """JobSet's CRD, as text."""
     return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 
-def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator, earlier: str) -> None:
-    """The next test does what this one rehearses."""
-    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
+def changes_nothing_in_a_rehearsal(full: Emulator, earlier: str) -> None:
+    """Rehearses the upgrade of a full queue on a snapshot."""
     snapshot, out = full.snapshot(), full.state / "out.json"
     rehearse = ("gke-ai", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
     config = full.configure(EXAMPLE, **queues())
@@ -99,9 +74,18 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     assert lease["spec"]["holderIdentity"], "only the leader of Kueue admits"
 
 
-def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator, earlier: str) -> None:
+@pytest.mark.parametrize("earlier", EARLIER_KUEUE_VERSIONS)
+def test_queued_workloads_are_kept_by_an_upgrade_as_its_rehearsal_says_and_admitted_later(
+    earlier: str, emulator: Emulator
+) -> None:
+    full, versions = emulator, {"kueueVersion": earlier, "jobsetVersion": EARLIER_JOBSET_VERSION}
+    config = full.configure(EXAMPLE, **queues(**versions))
+    # Builds the programs and the charts of then.
+    full.run("--tools", "all", "gke-ai", "up", "--stack", full.stack, "--config", str(config))
+    eventually(lambda: len(workloads(full)) == 4, "Kueue has seen all")
+    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs, and two JobSets and a Job wait")
+    changes_nothing_in_a_rehearsal(full, earlier)
     assert managers(full) == {f"kueue:v{earlier}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
-    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
     queued, running = workloads(full), pods(full)
     assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]
 
@@ -109,35 +93,23 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     output = full.make("preview", config)
     assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
     assert "The update first applies the CRDs of its chart" in output
-    plan = full.planned()
-    assert {operation: sorted(names) for operation, names in plan.items()} == {
-        "update": ["kubernetes:helm.sh/v3:Release::kueue", "kubernetes:helm.sh/v3:Release::kueue/jobset"]
-    }
+    plan = {operation: sorted(names) for operation, names in full.planned().items()}
+    assert plan == {"update": [f"kubernetes:helm.sh/v3:Release::{name}" for name in ("kueue", "kueue/jobset")]}
     assert NEW_ACTION not in crd(full)
     full.make("up", config)
     assert NEW_ACTION in crd(full)
 
-    eventually(
-        lambda: managers(full) == {f"kueue:v{KUEUE_VERSION}", f"jobset:v{JOBSET_VERSION}"}, "only the new managers run"
-    )
+    new = {f"kueue:v{KUEUE_VERSION}", f"jobset:v{JOBSET_VERSION}"}
+    eventually(lambda: managers(full) == new, "only the new managers run")
     assert full.planned() == {}
     assert workloads(full) == queued, "each workload is the same object, and in the same place"
     assert pods(full) == running, "what ran was not restarted"
 
     full.kubectl("delete", "jobset", "-n", NAMESPACE, "multislice-3slice")
     waiting = {name: uid for name, (uid, admitted) in queued.items() if not admitted}
-    eventually(
-        lambda: (
-            [
-                name
-                for name in ("multislice-1slice", "multislice-2slice")
-                if workloads(full)[name] == (waiting[name], True)
-            ]
-            == ["multislice-1slice", "multislice-2slice"]
-        ),
-        "the JobSets that waited are let in",
-    )
-    for name in ("multislice-1slice", "multislice-2slice"):
+    small = {name: (waiting[name], True) for name in ("multislice-1slice", "multislice-2slice")}
+    eventually(lambda: small.items() <= workloads(full).items(), "the JobSets that waited are let in")
+    for name in small:
         full.kubectl("delete", "jobset", "-n", NAMESPACE, name)
-    (job,) = waiting.keys() - {"multislice-1slice", "multislice-2slice"}
+    (job,) = waiting.keys() - small.keys()
     eventually(lambda: workloads(full)[job] == (waiting[job], True), "the Job that waited is let in")

@@ -1,20 +1,22 @@
-"""Only here: the real scheduler gives a run the NICs of two A4 nodes, Kueue counts them, and attacks are refused."""
+"""Only here: the real scheduler gives a run the NICs of two A4 nodes, Kueue counts them, and attacks are refused.
 
-from __future__ import annotations
+Autopilot creates such nodes for a run on a compute class. Pods of a run start on nodes with the networks of A3 Mega."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.format import read as read_snapshot
+from gke_ai.kube.objects import condition
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, eventually, fresh, settled
-from tests.support.mistakes import PROJECT
+from tests.support.mistakes import PROJECT, base
 from tests.support.rdma import RUN, Object, allocated, allow, create, of_queue, pod, queued, refused, running, values
 
 
@@ -46,39 +48,35 @@ def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> Non
     settled(cluster)
 
 
+MINE = {"name": "mine", "namespace": "llm"}
+UNCOUNTED, OF_KUBERNETES = "claims devices that no queue counts", "only Kubernetes may write"
+
+
+def claim(mode: str, device_class: str = DEVICE_CLASS, **count: int) -> Object:
+    """A claim that the tenant writes itself."""
+    exactly = {"deviceClassName": device_class, "allocationMode": mode, **count}
+    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
+    return {"apiVersion": DEVICE_API, "kind": "ResourceClaim", "metadata": MINE, "spec": spec}
+
+
 @pytest.mark.parametrize(
     ("item", "cause"),
     [
-        (pod("x"), "claims devices that no queue counts"),  # without a GPU
+        (pod("x"), UNCOUNTED),  # without a GPU
         (pod("x", gpus=8), "requests accelerators or their nodes without a queue"),
-        (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), "claims devices that no queue counts"),
-        (queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]), "claims devices that no queue counts"),
-        (
-            queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]),
-            "claims devices that no queue counts",
-        ),
-        ({**template_of("llm"), "metadata": {"name": "mine", "namespace": "llm"}}, "only the platform may write it"),
+        (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), UNCOUNTED),
+        (queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]), UNCOUNTED),
+        (queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]), UNCOUNTED),
+        ({**template_of("llm"), "metadata": MINE}, "only the platform may write it"),
+        (claim("ExactCount", count=1), OF_KUBERNETES),
+        (claim("ExactCount", "netdev.google.com", count=1), OF_KUBERNETES),
+        (claim("All"), OF_KUBERNETES),
+        (claim("ExactCount", count=9), OF_KUBERNETES),
     ],
 )
 def test_an_attack_of_the_tenant_is_refused(cluster: Emulator, item: Object, cause: str) -> None:
-    kinds = "pods,resourceclaims.resource.k8s.io,resourceclaimtemplates.resource.k8s.io"
-    allow(cluster, kinds)
+    allow(cluster, "pods,resourceclaims.resource.k8s.io,resourceclaimtemplates.resource.k8s.io")
     assert cause in refused(cluster, item)
-
-
-@pytest.mark.parametrize(
-    "exactly",
-    [
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 1},
-        {"deviceClassName": "netdev.google.com", "allocationMode": "ExactCount", "count": 1},
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"},
-        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 9},
-    ],
-)
-def test_a_claim_of_ones_own_is_refused(cluster: Emulator, exactly: Object) -> None:
-    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
-    item = {"apiVersion": DEVICE_API, "kind": "ResourceClaim", "metadata": {"name": "mine", "namespace": "llm"}}
-    assert "only Kubernetes may write" in refused(cluster, {**item, "spec": spec})
 
 
 def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
@@ -88,29 +86,20 @@ def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
     second = jobset["metadata"]["name"]
 
     def waits() -> bool:
-        workloads = [
-            item
-            for item in cluster.get("workloads", "-n", "llm")
-            if item["metadata"]["ownerReferences"][0]["name"] == second
-        ]
-        conditions = [c for item in workloads for c in item.get("status", {}).get("conditions", [])]
-        return any(c["type"] == "QuotaReserved" and "insufficient" in c["message"] for c in conditions)
+        workloads = cluster.get("workloads", "-n", "llm")
+        own = [item for item in workloads if item["metadata"]["ownerReferences"][0]["name"] == second]
+        return any("insufficient" in condition(item, "QuotaReserved").get("message", "") for item in own)
 
     eventually(waits, "Kueue says why it waits")
     assert not running(cluster, second)
     cluster.kubectl("-n", "llm", "delete", "jobset", second)  # the tests below count what waits
 
 
-def claimed(snapshot: Snapshot) -> dict[str, set[str]]:
-    """The devices that each claim of a snapshot has."""
-    allocations = (item.get("status", {}).get("allocation", {}) for item in snapshot.of("ResourceClaim"))
-    return {
-        item["metadata"]["name"]: {
-            f"{device['pool']}/{device['device']}" for device in allocation["devices"]["results"]
-        }
-        for item, allocation in zip(snapshot.of("ResourceClaim"), allocations, strict=True)
-        if allocation
-    }
+def claimed(snapshot: Snapshot) -> list[int]:
+    """How many devices each claim of a snapshot has."""
+    allocated = [item for item in snapshot.of("ResourceClaim") if item.get("status", {}).get("allocation")]
+    results = [item["status"]["allocation"]["devices"]["results"] for item in allocated]
+    return [len({f"{device['pool']}/{device['device']}" for device in devices}) for devices in results]
 
 
 def rehearsed(emulator: Emulator, name: str, *options: str) -> Object:
@@ -134,18 +123,14 @@ def preempts_first(forecast: Object, name: str) -> None:
     assert forecast["refused"] == ""
 
 
-def test_a_rehearsal_preempts_the_run_and_gives_its_nics_to_another(cluster: Emulator) -> None:
+def test_a_rehearsal_gives_the_nics_of_the_run_to_another_also_from_a_snapshot(cluster: Emulator) -> None:
     preempts_first(rehearsed(cluster, "urgent"), "urgent")
-
-
-def test_a_rehearsal_restores_claims_and_devices_from_a_snapshot(cluster: Emulator) -> None:
     file = cluster.snapshot()
     snapshot = read_snapshot(file.read_text())
-    assert [len(devices) for devices in claimed(snapshot).values()] == [NICS_PER_POD, NICS_PER_POD]
+    assert claimed(snapshot) == [NICS_PER_POD, NICS_PER_POD]
     assert snapshot.kueue is not None
-    assert snapshot.kueue["resources"]["deviceClassMappings"] == [
-        {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
-    ]
+    mapping = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
+    assert snapshot.kueue["resources"]["deviceClassMappings"] == [mapping]
     # Another name: in tests, a kept base has the control plane of the rehearsal before, and the record of its run.
     forecast = rehearsed(cluster, "sooner", "--snapshot", str(file))
     assert not [note for note in forecast["notes"] if "Resource" in note or "DeviceClass" in note], forecast["notes"]
@@ -158,11 +143,40 @@ def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster:
 
     def message() -> str:
         (waiting,) = (item for item in cluster.get("pods", "-n", "default") if item["metadata"]["name"] == "other")
-        conditions = waiting.get("status", {}).get("conditions", [])
-        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+        return str(condition(waiting, "PodScheduled").get("message", ""))
 
     eventually(lambda: "cannot allocate all claims" in message(), "the scheduler says why it waits")
     assert "is not allocated: it requests 8 NICs, and no node has more than 0 free" in status(cluster)
     (jobset,) = (item for item in cluster.get("jobsets", "-n", "llm") if item["metadata"]["name"].startswith("first"))
     cluster.kubectl("-n", "llm", "delete", "jobset", jobset["metadata"]["name"])
     eventually(lambda: bool(running(cluster, "other", "default")), "it has the NICs of a node")
+
+
+def test_a_run_on_a_compute_class_gets_the_nics_of_its_nodes(emulator: Emulator) -> None:
+    good = base("rdma", "on_a_class")
+    run = {key: value for key, value in RUN.items() if key != "pool"} | {"computeClass": "b200"}
+    cluster = {"name": "llm-cluster", "mode": "autopilot", "location": "us-central1"}
+    sections = {"computeClasses": good["computeClasses"], "queues": good["queues"], "training": [run]}
+    emulator.make("up", emulator.written(cluster=cluster, **sections))
+    eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
+    assert [len(devices) for devices in allocated(emulator)] == [NICS_PER_POD, NICS_PER_POD]
+    assert of_queue(emulator)[RESOURCE] == "16"
+    zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in emulator.get("nodes")}
+    assert "us-central1-b" in zones
+
+
+def test_the_pods_of_a_run_start_on_two_nodes_and_each_has_the_installers(emulator: Emulator) -> None:
+    good = base("gpudirect")
+    pools, training = [{**good["gpuPools"][0], "nodesPerZone": 2}], [{**RUN, "pool": "mega"}]
+    sections = {"cluster": good["cluster"], "gpuPools": pools, "queues": good["queues"], "training": training}
+    emulator.make("up", emulator.written(**sections))
+
+    def nodes_of(namespace: str) -> list[str]:
+        pods = emulator.get("pods", "-n", namespace)
+        return sorted(pod["spec"].get("nodeName", "") for pod in pods if pod["status"].get("phase") == "Running")
+
+    nodes = [node["metadata"] for node in emulator.get("nodes") if GPUDIRECT_LABEL in node["metadata"]["labels"]]
+    names = sorted(node["name"] for node in nodes)
+    assert len(names) == 2
+    eventually(lambda: nodes_of("llm") == names, "pods of the run on both nodes")
+    eventually(lambda: nodes_of("gpudirect") == sorted(2 * names), "both installers on each node")

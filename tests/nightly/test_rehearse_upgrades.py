@@ -1,7 +1,5 @@
 """Only here: GKE's upgrade of the nodes of a pool, as `make rehearse` plays it under Kueue and disruption budgets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gke_ai.forecast.outcome.interruptions import PREEMPTED
@@ -46,10 +44,8 @@ def test_a_pool_s_upgrade_interrupts_each_pod_once_and_keeps_the_budget(emulator
     (pool,) = (pool for pool in forecast.nodes if pool.pool == "gpupool")
     assert (pool.before, pool.came, pool.went, pool.after) == (3, 3, 3, 3)
     assert (forecast.evictions, forecast.ends) == ((), ())
-    assert (
-        "The emulator plays GKE's upgrade of pool gpupool, 3 nodes: surge, maxSurge=1, maxUnavailable=0."
-        in forecast.notes
-    )
+    upgrade = "upgrade of pool gpupool, 3 nodes: surge, maxSurge=1, maxUnavailable=0."
+    assert f"The emulator plays GKE's {upgrade}" in forecast.notes
     clean(emulator)
 
 

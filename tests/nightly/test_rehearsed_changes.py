@@ -5,8 +5,6 @@ Print what the rehearsal of one says:
     emulator/run pytest -s tests/nightly/test_rehearsed_changes.py -k NAME
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +20,11 @@ MISSES = {
 }
 
 
+SnapshotOf = Callable[[Change], Path | None]
+
+
 @pytest.fixture(scope="module")
-def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], Path | None]:
+def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> SnapshotOf:
     """Returns the snapshot of a cluster that runs the base of a change, None for a configuration."""
     known: dict[str, Path] = {}
 
@@ -50,9 +51,7 @@ def marked(change: Change) -> object:
 
 
 @pytest.mark.parametrize("change", [*map(marked, (*changes(), *changes(FURTHER)))])
-def test_a_rehearsal_says_what_the_change_does(
-    change: Change, snapshot_of: Callable[[Change], Path | None], folder: Path
-) -> None:
+def test_a_rehearsal_says_what_the_change_does(change: Change, snapshot_of: SnapshotOf, folder: Path) -> None:
     forecast, printed = rehearsed(change, folder, snapshot_of(change))
     print(text_of(forecast) if forecast else printed)
     assert list(judged(change, forecast, printed)) == [], change.because

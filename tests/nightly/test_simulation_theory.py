@@ -5,8 +5,6 @@ Each seed has cluster queues of its own, so one replay has all of them at the sa
     emulator/run pytest -s -m nightly tests/nightly/test_simulation_theory.py
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable
 
@@ -83,10 +81,8 @@ def test_two_priorities_agree_with_preemptive_resume() -> None:
     preemption = {"withinClusterQueue": "LowerPriority"}
     queues = {name: {"gpus": servers, "preemption": preemption} for name in names}
     replay = day(configuration(queues, {"low": 1, "high": 2}), traces)
-    for priority, expected in (
-        ("high", mean_response(servers, rate / 2, MEAN)),
-        ("low", mean_response_below(servers, rate / 2, rate / 2, MEAN)),
-    ):
+    low = mean_response_below(servers, rate / 2, rate / 2, MEAN)
+    for priority, expected in (("high", mean_response(servers, rate / 2, MEAN)), ("low", low)):
         means = (mean_of(replay, {name}, responded, priority) for name in names)
         agrees(f"response of priority {priority}", means, expected)
     agrees("response", (mean_of(replay, {name}, responded) for name in names), mean_response(servers, rate, MEAN))
@@ -97,20 +93,15 @@ def test_two_queues_that_lend_everything_are_one_queue_with_both_quotas() -> Non
     servers, rate = 2, 1 / 65.625
     preemption = {"withinClusterQueue": "Never", "reclaimWithinCohort": "Never"}
     names = [{f"q{seed}a", f"q{seed}b"} for seed in range(SEEDS)]
-    queues = {
-        name: {"gpus": servers, "cohort": f"c{seed}", "preemption": preemption}
-        for seed, pair in enumerate(names)
-        for name in sorted(pair)
-    }
+    both = {"gpus": servers, "preemption": preemption}
+    queues = {name: {**both, "cohort": f"c{seed}"} for seed, pair in enumerate(names) for name in sorted(pair)}
     traces = [poisson(seed, 330, rate, MEAN, sorted(pair)) for seed, pair in enumerate(names)]
     replay = day(configuration(queues), traces)
-    borrowed = sum(at_most(replay, name) > servers for pair in names for name in pair)
+    borrowed = 0
+    for name in (name for pair in names for name in pair):
+        spans = [span for run in replay.runs if run.cluster_queue == name for span in run.spans]
+        at_once = (sum(start <= at < (end or at) for start, end in spans) for at, _ in spans)
+        borrowed += max(at_once) > servers
     print(f"{borrowed} of {2 * SEEDS} queues borrow")
     assert borrowed == 2 * SEEDS
     agrees("wait", (mean_of(replay, pair, waited) for pair in names), mean_wait(2 * servers, rate, MEAN))
-
-
-def at_most(replay: Replay, name: str) -> int:
-    """How many runs of a cluster queue run at the same time at most."""
-    spans = [span for run in replay.runs if run.cluster_queue == name for span in run.spans]
-    return max(sum(start <= at < (end or at) for start, end in spans) for at, _ in spans)

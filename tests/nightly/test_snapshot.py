@@ -3,12 +3,10 @@
 The tests share two emulators and depend on their order.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
@@ -19,7 +17,7 @@ from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.kube.client import client_of
-from tests.support.emulator import ROOT, Emulator, eventually, fresh
+from tests.support.emulator import ROOT, Emulator, deployed, eventually
 from tests.support.snapshots import synthetic
 
 # A server and a run of two pods fill the queue.
@@ -27,23 +25,21 @@ CONFIG = "examples/training-job.yaml"
 BUSY, CANARY = ROOT / "tests" / "data" / "busy_cluster.yaml", "canary-of-a-secret"
 
 
-class Pair(NamedTuple):
-    """Emulator A, whose cluster a snapshot is taken of, and emulator B, into which it is restored."""
-
-    a: Emulator
-    b: Emulator
+@pytest.fixture(scope="module")
+def a() -> Iterator[Emulator]:
+    """The emulator whose cluster a snapshot is taken of."""
+    with deployed(CONFIG, {}) as emulator:
+        yield emulator
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
-    with fresh() as a, fresh() as b:
-        for emulator in (a, b):
-            emulator.make("up", emulator.configure(CONFIG))
-        yield Pair(a, b)
+def b() -> Iterator[Emulator]:
+    """The emulator into which it is restored."""
+    with deployed(CONFIG, {}) as emulator:
+        yield emulator
 
 
 def client(emulator: Emulator) -> ApiClient:
-    """A client of an emulator's cluster, with the administrator's certificate."""
     return client_of(emulator.certified(), 4)
 
 
@@ -63,73 +59,63 @@ def admissions(snapshot: Snapshot) -> dict[str, Any]:
     return {name: admission for name, admission in found.items() if admission}
 
 
-def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
-    pair.a.kubectl("apply", "-f", str(BUSY))
+def test_a_busy_cluster_is_restored_from_a_snapshot_without_a_canary_and_goes_on(a: Emulator, b: Emulator) -> None:
+    a.kubectl("apply", "-f", str(BUSY))
 
     def busy() -> bool:
-        snapshot = taken(pair.a)
+        snapshot = taken(a)
         gated = [pod for pod in snapshot.of("Pod") if pod["spec"].get("schedulingGates")]
         return bool(gated and len(order(snapshot)) >= 3 and admissions(snapshot))
 
     def settled() -> bool:
-        before = taken(pair.a)
+        before = taken(a)
         time.sleep(5)
-        return differences(before, taken(pair.a)) == []
+        return differences(before, taken(a)) == []
 
     eventually(busy, "some Workloads are admitted, and a Job, a JobSet and a server wait")
     eventually(settled, "nothing changes any more")
-    assert CANARY not in pair.a.snapshot().read_text()
-    assert CANARY in pair.a.kubectl("get", "jobs,deployments,pods", "-A", "-o", "json")
+    assert CANARY not in a.snapshot().read_text()
+    assert CANARY in a.kubectl("get", "jobs,deployments,pods", "-A", "-o", "json")
 
-
-def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
-    before = read((pair.a.state / "snapshot.json").read_text())
-    written = restore(before, client(pair.b), pair.b.state)
+    before = read((a.state / "snapshot.json").read_text())
+    written = restore(before, client(b), b.state)
     time.sleep(15)
-    found = [str(difference) for difference in lasting_differences(written, lambda: taken(pair.b), 60)]
-    live = taken(pair.b)
+    found = [str(difference) for difference in lasting_differences(written, lambda: taken(b), 60)]
+    live = taken(b)
     assert admissions(live) == admissions(before) != {}
     assert order(live) == order(before) != []
-    assert [node["metadata"]["name"] for node in live.of("Node")] == [
-        node["metadata"]["name"] for node in before.of("Node")
-    ]
+    nodes = [[node["metadata"]["name"] for node in snapshot.of("Node")] for snapshot in (live, before)]
+    assert nodes[0] == nodes[1]
     assert found == []
+    assert b.planned() == {}
+    # The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down.
+    waiting = order(taken(b))
+    b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", "llm")
+    eventually(lambda: set(admissions(taken(b))) & set(waiting), "a Workload that waited is admitted", 120)
 
 
-def test_an_up_of_the_same_configuration_changes_nothing(pair: Pair) -> None:
-    assert pair.b.planned() == {}
-
-
-def test_a_waiting_workload_is_admitted_when_a_running_one_ends(pair: Pair) -> None:
-    """The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down."""
-    waiting = order(taken(pair.b))
-    pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", "llm")
-    eventually(lambda: set(admissions(taken(pair.b))) & set(waiting), "a Workload that waited is admitted", 120)
-
-
-def test_200_more_workloads_are_restored_and_nobody_is_evicted(pair: Pair) -> None:
-    base = read((pair.a.state / "snapshot.json").read_text())
+def test_200_more_workloads_are_restored_and_nobody_is_evicted(a: Emulator, b: Emulator) -> None:
+    base = read((a.state / "snapshot.json").read_text())
     many = synthetic(200, base=base)
-    written = restore(many, client(pair.b), pair.b.state)
+    written = restore(many, client(b), b.state)
     time.sleep(20)
     # The synthetic nodes lack the pods of GKE's DaemonSets.
-    found = map(str, lasting_differences(written, lambda: taken(pair.b), 60))
+    found = map(str, lasting_differences(written, lambda: taken(b), 60))
     assert [text for text in found if "agents" not in text] == []
     assert written.taken_at - many.taken_at > timedelta(0)
 
 
-def test_the_printed_role_is_enough_for_a_snapshot(pair: Pair) -> None:
-    file = pair.b.state / "role.yaml"
+def test_the_printed_role_is_enough_for_a_snapshot(b: Emulator) -> None:
+    file = b.state / "role.yaml"
     file.write_text(command.role())
-    pair.b.kubectl("apply", "-f", str(file))
-    reader = "system:serviceaccount:default:default"
-    pair.b.kubectl(
-        "create", "clusterrolebinding", "reader", f"--clusterrole={command.ROLE}", "--serviceaccount=default:default"
-    )
-    for kind in ("pods", "nodes", "workloads.kueue.x-k8s.io", "jobs.batch"):
-        assert pair.b.kubectl("auth", "can-i", "list", kind, "-A", f"--as={reader}").strip().endswith("yes")
-    denied = pair.b.run(
-        *("kubectl", "--kubeconfig", pair.b.kubeconfig(), "auth", "can-i", "list", "secrets", "-A", f"--as={reader}"),
-        fails=True,
-    )
-    assert denied.strip().endswith("no")
+    b.kubectl("apply", "-f", str(file))
+    binding = (f"--clusterrole={command.ROLE}", "--serviceaccount=default:default")
+    b.kubectl("create", "clusterrolebinding", "reader", *binding)
+
+    def may_list(kind: str, fails: bool = False) -> bool:
+        asked = ("auth", "can-i", "list", kind, "-A", "--as=system:serviceaccount:default:default")
+        printed = b.run("kubectl", "--kubeconfig", b.kubeconfig(), *asked, fails=fails)
+        return printed.strip().endswith("yes")
+
+    assert all(map(may_list, ("pods", "nodes", "workloads.kueue.x-k8s.io", "jobs.batch")))
+    assert not may_list("secrets", fails=True)

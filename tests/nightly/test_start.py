@@ -3,8 +3,6 @@
 emulator/run pytest -s -m nightly tests/nightly/test_start.py
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -25,7 +23,6 @@ LEAST = 0.85
 
 
 def asked_of(runs: Iterable[Run]) -> list[Run]:
-    """Runs of the second day that had to wait."""
     waited = [run for run in runs if run.row.time >= DAY and run.waited and run.waited > 1]
     return waited[:: max(1, len(waited) // ASKED)][:ASKED]
 
@@ -42,15 +39,9 @@ def test_replays_hold_the_starts_of_other_days_of_the_real_kueue() -> None:
     """All pairs of days are replayed at once, each in a cohort of its own; then from the state when each run came."""
     pairs = range(len(KINDS))
     rows = [row for pair in pairs for row in submitted(pair, [MADE_FROM, KINDS[pair]])]
-    queues = configuration(
-        {
-            f"{name}{pair}": {"gpus": GPUS, "cohort": f"cohort-{pair}", "preemption": PREEMPTION}
-            for pair in pairs
-            for name in QUEUES
-        },
-        {"high": 10},
-    )
-    days = replayed(queues, rows)
+    own = {"gpus": GPUS, "preemption": PREEMPTION}
+    queues = {f"{name}{pair}": {**own, "cohort": f"cohort-{pair}"} for pair in pairs for name in QUEUES}
+    days = replayed(configuration(queues, {"high": 10}), rows)
     of_pair = [[run for run in days.runs if run.cluster_queue[1:] == str(pair)] for pair in pairs]
     held: list[bool] = []
     for runs in of_pair:

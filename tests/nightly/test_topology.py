@@ -1,7 +1,5 @@
 """Only here: the real Kueue places runs of four A4 nodes in two blocks, preempts, replaces lost nodes, and evicts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -16,6 +14,7 @@ from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.result.forecast import read
 from gke_ai.forecast.simulate.trace import Submission, written
 from gke_ai.kube.blocks import block_rows
+from gke_ai.kube.objects import condition
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.support.emulator import Emulator, Found, eventually, fresh, gone, settled
@@ -47,11 +46,9 @@ def values(runs: list[Object], **flavor: Any) -> Object:
     pool = {"machineType": "a4-highgpu-8g", "nodesPerZone": 5, "zones": ["us-central1-b"], "compactPlacement": True}
     pools = [{"name": name, **pool, "capacity": {"mode": "spot"}} for name in ("blue", "red")]
     good = base("topology")
-    queues = {
-        **good["queues"],
-        "flavors": [{"name": "b200", "pools": ["blue", "red"], **flavor}],
-        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}],
-    }
+    flavors = [{"name": "b200", "pools": ["blue", "red"], **flavor}]
+    cluster_queues = [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}]
+    queues = {**good["queues"], "flavors": flavors, "clusterQueues": cluster_queues}
     return {"cluster": good["cluster"], "gpuPools": pools, "queues": queues, "training": runs}
 
 
@@ -61,7 +58,6 @@ def small(pool: str) -> Object:
 
 
 def configured(emulator: Emulator, name: str, *runs: Object, **flavor: Any) -> Path:
-    """The configuration with these runs, in a file."""
     return emulator.written(name, **values([*runs], **flavor))
 
 
@@ -89,15 +85,12 @@ def submit(emulator: Emulator, name: str, **keys: Any) -> str:
 
 def pods_of(emulator: Emulator, name: str) -> list[Object]:
     """The pods of runs whose names begin so that run on nodes."""
-    pods = emulator.get("pods", "-n", "llm")
-    own = [pod for pod in pods if pod["metadata"]["name"].startswith(name) and pod["spec"].get("nodeName")]
-    return [
-        pod for pod in own if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
-    ]
+    pods = emulator.get("pods", "-n", "llm", "--field-selector=status.phase=Running")
+    alive = [pod for pod in pods if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")]
+    return [pod for pod in alive if pod["metadata"]["name"].startswith(name)]
 
 
 def block_of(emulator: Emulator) -> dict[str, str]:
-    """The block of each node that has one."""
     return {node["metadata"]["name"]: node["metadata"]["labels"][BLOCK] for node in emulator.get("nodes", "-l", BLOCK)}
 
 
@@ -109,22 +102,12 @@ def blocks_of(emulator: Emulator, name: str) -> Counter[str]:
 
 def workload(emulator: Emulator, name: str) -> Object:
     """Kueue's Workload of a run. Empty: there is none yet."""
-    own = (
-        item
-        for item in emulator.get("workloads", "-n", "llm")
-        if item["metadata"]["ownerReferences"][0]["name"].startswith(name)
-    )
-    return next(own, {})
-
-
-def reserved(emulator: Emulator, name: str) -> str:
-    """Why a run has no quota yet."""
-    conditions = workload(emulator, name).get("status", {}).get("conditions", [])
-    return next((item["message"] for item in conditions if item["type"] == "QuotaReserved"), "")
+    workloads = emulator.get("workloads", "-n", "llm")
+    owners = {item["metadata"]["ownerReferences"][0]["name"]: item for item in workloads}
+    return next((item for owner, item in owners.items() if owner.startswith(name)), {})
 
 
 def evictions(emulator: Emulator, name: str) -> list[str]:
-    """The reasons for which Kueue has evicted a run."""
     stats = workload(emulator, name).get("status", {}).get("schedulingStats", {})
     return [item["reason"] for item in stats.get("evictions", [])]
 
@@ -139,33 +122,32 @@ def test_the_two_pools_are_two_blocks_with_three_free_nodes_each(cluster: Emulat
     settled(cluster)
 
 
-def test_without_the_key_a_run_of_four_nodes_is_split(cluster: Emulator) -> None:
+def remove(emulator: Emulator, name: str, kind: str = "jobset") -> None:
+    emulator.kubectl("-n", "llm", "delete", kind, name)
+    eventually(lambda: not pods_of(emulator, name), f"{name} is gone")
+
+
+def test_a_run_of_four_nodes_is_split_in_groups_or_waits_for_a_block_as_it_says(cluster: Emulator) -> None:
     name = submit(cluster, "split")
     eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
     assert sorted(blocks_of(cluster, name).values()) == [1, 3]
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
-    eventually(lambda: not pods_of(cluster, name), "it is gone")
+    remove(cluster, name)
 
-
-def test_groups_of_pods_are_in_one_sub_block_each(cluster: Emulator) -> None:
     name = submit(cluster, "pairs", topology={"groups": {"pods": 2, "level": "subblock"}})
     eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
     subblocks = {node["metadata"]["name"]: node["metadata"]["labels"].get(SUBBLOCK) for node in cluster.get("nodes")}
-    by_index = {
-        int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]): pod["spec"]["nodeName"]
-        for pod in pods_of(cluster, name)
-    }
-    first, second, third, fourth = (subblocks[by_index[index]] for index in range(4))
+    index = "batch.kubernetes.io/job-completion-index"
+    by_index = {pod["metadata"]["annotations"][index]: pod["spec"]["nodeName"] for pod in pods_of(cluster, name)}
+    first, second, third, fourth = (subblocks[by_index[number]] for number in "0123")
     assert (first == second, third == fourth, first == third) == (True, True, False)
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
-    eventually(lambda: not pods_of(cluster, name), "it is gone")
+    remove(cluster, name)
 
-
-def test_with_a_required_block_it_waits_for_one_with_room(cluster: Emulator) -> None:
     name = submit(cluster, "whole", topology={"required": "block"})
-    eventually(lambda: "allows to fit only 3 out of 4 pod(s)" in reserved(cluster, name), "Kueue says why it waits")
+    reserved = partial(condition, condition_type="QuotaReserved")
+    cause = "allows to fit only 3 out of 4 pod(s)"
+    eventually(lambda: cause in reserved(workload(cluster, name)).get("message", ""), "Kueue says why it waits")
     assert not pods_of(cluster, name)
-    cluster.kubectl("-n", "llm", "delete", "jobset", name)
+    remove(cluster, name)
 
 
 def test_with_a_higher_priority_it_preempts_within_one_block(cluster: Emulator) -> None:
@@ -182,7 +164,7 @@ def lose(emulator: Emulator, name: str) -> str:
     return node
 
 
-def test_a_lost_node_is_replaced_by_the_spare_one_of_the_block(cluster: Emulator) -> None:
+def test_a_lost_node_is_replaced_in_its_block_or_the_run_is_evicted(cluster: Emulator) -> None:
     (block,) = blocks_of(cluster, "urgent")
     lost = lose(cluster, "urgent")
     eventually(lambda: lost not in json.dumps(workload(cluster, "urgent")["status"]["admission"]), "Kueue replaces it")
@@ -190,41 +172,27 @@ def test_a_lost_node_is_replaced_by_the_spare_one_of_the_block(cluster: Emulator
     assert evictions(cluster, "urgent") == []
     assert Counter(block_of(cluster).values())[block] == 4
 
-
-def test_without_a_spare_node_in_the_block_the_run_is_evicted(cluster: Emulator) -> None:
-    (block,) = blocks_of(cluster, "urgent")
+    # The block has no spare node now. The run preempts the small one of the other block, which has five nodes.
     lose(cluster, "urgent")
     eventually(lambda: "NodeFailures" in evictions(cluster, "urgent"), "Kueue evicts the run")
-    # It preempts the small run of the other block, which has five nodes.
-    eventually(
-        lambda: (found := blocks_of(cluster, "urgent")).total() == 4 and block not in found,
-        "the run has nodes again, in the other block",
-        180,
-    )
+    (other,) = {BLUE, RED} - {block}
+    eventually(lambda: blocks_of(cluster, "urgent") == {other: 4}, "the run has the nodes of the other block", 180)
 
-
-def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
+    # The pool replaces them.
     cluster.run("delay", "repair=1")
     eventually(lambda: Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5}, "all nodes are back")
-    places = [
-        tuple(node["metadata"]["labels"].get(label) for label in LEVELS.values())
-        for node in cluster.get("nodes", "-l", BLOCK)
-    ]
-    assert len(places) == len({*places})
+    labels = [node["metadata"]["labels"] for node in cluster.get("nodes", "-l", BLOCK)]
+    assert len(labels) == len({tuple(own.get(level) for level in LEVELS.values()) for own in labels})
 
 
-def test_a_server_without_a_topology_runs_in_the_same_queue(cluster: Emulator) -> None:
+def test_a_server_without_a_topology_runs_in_the_same_queue_and_down_deletes_all(cluster: Emulator) -> None:
     server = deployment(spec(gpus=8, nodeSelector={}), "lq", "server", namespace="llm")
     server["spec"]["replicas"] = 2
     file = cluster.state / "server.json"
     file.write_text(json.dumps(server))
     cluster.kubectl("create", "-f", str(file))
     eventually(lambda: sum(blocks_of(cluster, "server").values()) == 2, "both replicas have nodes")
-    cluster.kubectl("-n", "llm", "delete", "deployment", "server")
-    eventually(lambda: not pods_of(cluster, "server"), "it is gone")
-
-
-def test_down_deletes_the_levels_after_their_flavor(cluster: Emulator) -> None:
+    remove(cluster, "server", "deployment")
     cluster.make("down")
     gone(cluster, Found(frozenset(), frozenset()))
 

@@ -1,7 +1,5 @@
 """Only here: a trial from its start to its file, out of budget, and killed half-way. Nothing is left of any of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -16,7 +14,6 @@ from tests.support.emulator import Emulator, Found, gone
 from tests.support.mistakes import PROJECT
 
 SYSTEM = "mixed-training-inference"
-NOTHING = Found(frozenset(), frozenset())
 PRICE = 36
 
 
@@ -31,13 +28,16 @@ def words(emulator: Emulator, budget: float) -> tuple[str, ...]:
 
 
 def file_of(emulator: Emulator) -> Path:
-    """The file of a trial."""
     return emulator.state / "trial.md"
 
 
 def left(emulator: Emulator) -> list[Path]:
-    """Records of trials."""
     return list((emulator.state / "trials").glob("*.json"))
+
+
+def nothing_is_left(emulator: Emulator) -> None:
+    gone(emulator, Found(frozenset(), frozenset()))
+    assert left(emulator) == []
 
 
 def test_a_trial_ends_with_its_file_and_nothing_left(emulator: Emulator) -> None:
@@ -51,8 +51,7 @@ def test_a_trial_ends_with_its_file_and_nothing_left(emulator: Emulator) -> None
     assert re.search(r"^\| quota \| pass \| \d+ \|", text, re.M)
     assert re.search(r"^\| [\w-]+/[\w-]+ \| .+ \| [1-9]\d* \| 0 \| ", text, re.M), "the server answered every request"
     assert [name for name in (PROJECT, "hf_", str(emulator.state)) if name in text] == []
-    gone(emulator, NOTHING)
-    assert left(emulator) == []
+    nothing_is_left(emulator)
 
 
 def test_a_trial_ends_with_its_budget_in_a_cloud_that_is_too_slow(emulator_with: Callable[..., Emulator]) -> None:
@@ -66,8 +65,7 @@ def test_a_trial_ends_with_its_budget_in_a_cloud_that_is_too_slow(emulator_with:
     assert text.splitlines()[2] == "- Result: out of budget. Everything is deleted.", output
     assert re.search(r"^\| up \| out of budget \|", text, re.M)
     assert re.search(r"^\| down \| done \|", text, re.M)
-    gone(slow, NOTHING)
-    assert left(slow) == []
+    nothing_is_left(slow)
 
 
 def half_way(emulator: Emulator, number: signal.Signals) -> str:
@@ -87,8 +85,7 @@ def half_way(emulator: Emulator, number: signal.Signals) -> str:
 def test_a_trial_that_is_terminated_half_way_deletes_what_it_deployed(emulator: Emulator) -> None:
     printed = half_way(emulator, signal.SIGTERM)
     assert "- Result: interrupted. Everything is deleted." in file_of(emulator).read_text(), printed
-    gone(emulator, NOTHING)
-    assert left(emulator) == []
+    nothing_is_left(emulator)
 
 
 def test_a_killed_trial_is_refused_again_until_it_is_cleaned(emulator: Emulator) -> None:
@@ -96,6 +93,5 @@ def test_a_killed_trial_is_refused_again_until_it_is_cleaned(emulator: Emulator)
     assert not file_of(emulator).exists()
     assert f"gke-ai trial {SYSTEM} --clean --emulator" in emulator.run(*words(emulator, 10_000), fails=True)
     emulator.run("gke-ai", "trial", SYSTEM, "--clean")
-    gone(emulator, NOTHING)
-    assert left(emulator) == []
+    nothing_is_left(emulator)
     assert "nothing to delete" in emulator.run("gke-ai", "trial", SYSTEM, "--clean")

@@ -1,13 +1,11 @@
 """Only here: verify finds a live cluster as declared, and reports each later change in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-import yaml
 
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
@@ -27,19 +25,10 @@ def dev() -> Iterator[Emulator]:
     """The dev environment, with all its pods running."""
     with fresh() as emulator:
         emulator.make("up", emulator.configure(DEV))
-        eventually(lambda: ready_pods(emulator) == 3, "the server and both pods of the run are ready", 120)
+        pods = partial(emulator.get, "pods", "-n", NAMESPACE)
+        ready = "the server and both pods of the run are ready"
+        eventually(lambda: sum(holds(pod, "Ready") for pod in pods()) == 3, ready, 120)
         yield emulator
-
-
-def ready_pods(emulator: Emulator) -> int:
-    """Pods of the stack's workloads that are ready."""
-    return sum(holds(pod, "Ready") for pod in emulator.get("pods", "-n", NAMESPACE))
-
-
-def gpu_node(emulator: Emulator) -> str:
-    """The name of the node that the server is on."""
-    (server,) = emulator.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
-    return str(server["spec"]["nodeName"])
 
 
 def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
@@ -54,8 +43,7 @@ def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
         assert re.search(rf"^pass +{claim}\b", printed, re.MULTILINE), claim
     # No gcloud here: what can't be read is said to be so, with the command.
     assert "gcloud storage buckets get-iam-policy gs://ai-dev-models-" in printed
-    token = dev.get("secrets", "-n", NAMESPACE)[0]["data"]
-    assert not any(value in printed for value in token.values())
+    assert not any(value in printed for value in dev.get("secrets", "-n", NAMESPACE)[0]["data"].values())
 
 
 def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
@@ -64,39 +52,33 @@ def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
     (node,) = {figures.machine_type for figures in measured.nodes if figures.gpus == 2}
     assert node == "g2-standard-24"
     assert {"clusterReady", "nodeReady", "modelLoad", "admission"} <= {duration.step for duration in measured.durations}
-    before = file.read_text()
     dev.make("verify")
-    assert [node["machineType"] for node in yaml.safe_load(before)["nodes"]] == [
-        node.machine_type for node in calibration.read(file).nodes
-    ]
+    again = calibration.read(file)
+    assert [node.machine_type for node in measured.nodes] == [node.machine_type for node in again.nodes]
     dev.make("preview", dev.configure(DEV, calibration=str(file)))
     # Members submit by the same figures.
     assert dev.planned() == {"update": ["kubernetes:core/v1:ConfigMap::research/gke-ai-stack"]}
 
 
-def test_each_difference_is_reported(dev: Emulator) -> None:
-    name = gpu_node(dev)
+def test_each_difference_and_a_webhook_that_is_down_are_reported(dev: Emulator) -> None:
+    (server,) = dev.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    name = str(server["spec"]["nodeName"])
     dev.kubectl("label", "node", name, f"{GKE_ACCELERATOR}=nvidia-tesla-t4", "--overwrite")
     smaller = json.dumps({"status": {"allocatable": {"memory": "70Gi"}}})
     dev.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", smaller)
     dev.kubectl("taint", "node", name, "planted=true:PreferNoSchedule")
     removed = json.dumps([{"op": "remove", "path": "/data/hf_api_token"}])
     dev.kubectl("patch", "secret", "hf-secret", "-n", NAMESPACE, "--type=json", "-p", removed)
-    (flavor,) = next(queue for queue in dev.get("clusterqueues") if queue["metadata"]["name"] == "research")["spec"][
-        "resourceGroups"
-    ][0]["flavors"]
+    (queue,) = dev.get("clusterqueues", "--field-selector=metadata.name=research")
+    (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
     index = [resource["name"] for resource in flavor["resources"]].index("nvidia.com/gpu")
     path = f"/spec/resourceGroups/0/flavors/0/resources/{index}/nominalQuota"
     shrunk = json.dumps([{"op": "replace", "path": path, "value": "1"}])
     dev.kubectl("patch", "clusterqueue", "research", "--type=json", "-p", shrunk)
     dev.kubectl("delete", "rolebinding", "submit", "-n", "research")
     dev.kubectl("apply", "-f", str(DAEMONS))
-    eventually(
-        lambda: any(
-            pod["spec"].get("nodeName") == name for pod in dev.get("pods", "-n", "kube-system", "-l", "app=planted")
-        ),
-        "the DaemonSet has a pod on the node",
-    )
+    planted = ("pods", "-n", "kube-system", "-l", "app=planted", f"--field-selector=spec.nodeName={name}")
+    eventually(lambda: dev.get(*planted), "the DaemonSet has a pod on the node")
     (server,) = dev.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
     (status,) = server["status"]["containerStatuses"]
     waiting = {**status, "ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
@@ -113,14 +95,8 @@ def test_each_difference_is_reported(dev: Emulator) -> None:
         assert value in printed, value
     assert "may not create jobs" in printed
 
-
-def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
     dev.kubectl("scale", "deployment", "-n", "kueue-system", "--all", "--replicas=0")
-    eventually(
-        lambda: not dev.get("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager"), "Kueue is down"
-    )
-    eventually(
-        lambda: "no ready endpoint of Service kueue-webhook-service" in dev.make("verify", fails=True),
-        "the webhook is said to be down",
-        30,
-    )
+    managers = ("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager")
+    eventually(lambda: not dev.get(*managers), "Kueue is down")
+    cause = "no ready endpoint of Service kueue-webhook-service"
+    eventually(lambda: cause in dev.make("verify", fails=True), "the webhook is said to be down", 30)

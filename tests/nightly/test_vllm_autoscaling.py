@@ -3,18 +3,16 @@
 The controllers are real; the servers are stubs that queue requests as their engines do.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.cluster.users import repeated
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually, settled
 from tests.support.recorder import configuration
 from tests.support.workloads import values
@@ -26,11 +24,8 @@ MAX_REPLICAS = 3
 # Requests at once. With two slots per replica, more than five wait per replica until there are three replicas.
 CROWD = 24
 # Both vLLM servers have the same series. Each autoscaler reads those of its own server.
-SERVERS = {
-    "gemma": "vllm_num_requests_waiting",
-    "gemma-tpu": "vllm_num_requests_waiting",
-    "gemma-tgi": "tgi_queue_size",
-}
+WAITING = "vllm_num_requests_waiting"
+SERVERS = {"gemma": WAITING, "gemma-tpu": WAITING, "gemma-tgi": "tgi_queue_size"}
 
 
 def sections() -> dict[str, Any]:
@@ -62,19 +57,12 @@ def deployed() -> Iterator[Emulator]:
 
 
 def deployment(emulator: Emulator, name: str) -> dict[str, Any]:
-    """The server's Deployment."""
     (content,) = emulator.get("deployments", "-n", "llm", f"--field-selector=metadata.name={name}")
     return content
 
 
 def replicas(emulator: Emulator, name: str) -> int:
-    """Replicas in the spec of the server's Deployment."""
     return int(deployment(emulator, name)["spec"]["replicas"])
-
-
-def ready(emulator: Emulator, name: str) -> int:
-    """Ready replicas of the server's Deployment."""
-    return int(deployment(emulator, name)["status"].get("readyReplicas", 0))
 
 
 @contextmanager
@@ -91,45 +79,34 @@ def proxy(emulator: Emulator) -> Iterator[str]:
 
 @contextmanager
 def crowd(emulator: Emulator, server: str) -> Iterator[None]:
-    """That many users of a server, each of whom asks again after each answer. At the end nobody waits.
-
-    A user also asks again after 503: the emulator's nodes report a pod as ready before its stub listens.
-    """
-    enough = threading.Event()
+    """That many users of a server. A user also asks again after 503: pods are ready before their stubs listen."""
     body = json.dumps({"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 40})
+    path = f"/api/v1/namespaces/llm/services/{server}:8000/proxy/v1/completions"
 
-    def ask(address: str) -> None:
-        while not enough.is_set():
-            connection = http.client.HTTPConnection(address, timeout=120)
-            path = f"/api/v1/namespaces/llm/services/{server}:8000/proxy/v1/completions"
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            answer = response.read().decode()
-            connection.close()
-            assert response.status in (200, 503), answer
+    def ask() -> None:
+        connection = http.client.HTTPConnection(address, timeout=120)
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read().decode()
+        connection.close()
+        assert response.status in (200, 503), answer
 
-    with proxy(emulator) as address, ThreadPoolExecutor(CROWD) as threads:
-        users = [threads.submit(ask, address) for _ in range(CROWD)]
-        try:
-            yield
-        finally:
-            enough.set()
-        for user in users:
-            user.result()
+    with proxy(emulator) as address, repeated(*[ask] * CROWD):
+        yield
 
 
 def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator) -> None:
-    idle = {name: {metric: "0"} for name, metric in SERVERS.items()}
-    eventually(
-        lambda: {name: values(deployed, name, "llm") for name in SERVERS} == idle, "each reads that nobody waits", 180
-    )
+    idle = [{metric: "0"} for metric in SERVERS.values()]
+    eventually(lambda: [values(deployed, name, "llm") for name in SERVERS] == idle, "each reads that nobody waits", 180)
     assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(deployed: Emulator, name: str) -> None:
     with crowd(deployed, name):
-        eventually(lambda: ready(deployed, name) == MAX_REPLICAS, f"{name} has {MAX_REPLICAS} replicas", 240)
+        state = partial(deployment, deployed, name)
+        all_ready = f"{name} has {MAX_REPLICAS} replicas"
+        eventually(lambda: state()["status"].get("readyReplicas") == MAX_REPLICAS, all_ready, 240)
         others = [replicas(deployed, other) for other in SERVERS if other != name]
         assert others == [1, 1], "nobody waits for the other servers"
         if name == "gemma":

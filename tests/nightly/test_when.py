@@ -5,8 +5,6 @@ Print every difference from the tables:
     emulator/run pytest -s -m nightly tests/nightly/test_when.py
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +47,6 @@ def ask(place: Place, runs: Mapping[str, tuple[Manifest, str]]) -> dict[str, Ans
         }
 
 
-# ------------------------------------------------------------------------------------------------------ public reports
 @contextmanager
 def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
     """A cluster with the queues and runs of reports."""
@@ -64,37 +61,27 @@ def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
                 if any(item["kind"] == "Job" for item in created):
                     eventually(lambda: len(cluster.workloads()) == len(jobs_of(cluster)), "Kueue has the Jobs")
                     time.sleep(1)  # it orders Workloads by the second of their creation
-            eventually(
-                lambda: all(item.get("status") for item in every_queue(cluster)), "Kueue states what its queues have"
-            )
+            have_status = partial(queues_have_status, cluster)
+            eventually(have_status, "Kueue states what its queues have")
             cluster.settle()
         yield place
 
 
-@pytest.fixture(scope="module")
-def original() -> Iterator[Place]:
-    """A cluster with the queues and runs of every report."""
-    with cluster_of(QUESTIONS) as place:
-        yield place
-
-
 def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
-    """Every Job."""
-    items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
-    return items
+    return list(cluster.send("GET", "/apis/batch/v1/jobs")["items"])
 
 
-def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
-    """The cluster queues and local queues."""
-    for plural in ("clusterqueues", "localqueues"):
-        yield from cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")["items"]
+def queues_have_status(cluster: queue_cluster.QueueCluster) -> bool:
+    lists = [cluster.send("GET", f"/apis/{KUEUE_API}/{plural}") for plural in ("clusterqueues", "localqueues")]
+    return all(item.get("status") for found in lists for item in found["items"])
 
 
 @pytest.fixture(scope="module")
-def answers(original: Place) -> dict[str, Answer]:
-    """What Kueue answers in the cluster."""
+def answers() -> dict[str, Answer]:
+    """What Kueue answers in a cluster with the queues and runs of every report."""
     runs = {question.name: (Manifest(question.run, "run.yaml"), queue_of(question)) for question in QUESTIONS}
-    return ask(original, runs)
+    with cluster_of(QUESTIONS) as original:
+        return ask(original, runs)
 
 
 def queue_of(question: Question) -> str:
@@ -110,16 +97,12 @@ def test_the_command_asks_the_state_of_a_snapshot(tmp_path: Path) -> None:
     with fresh() as emulator:
         options = ("--snapshot", str(tmp_path / "snapshot.json"), "--json", str(tmp_path / "answer.json"))
         printed = emulator.run("gke-ai", "when", *options, str(tmp_path / "run.yaml"))
-        assert_nothing_is_left(emulator)
+        assert not (emulator.state / "rehearsal").exists()
     name = f"{LIMIT_RANGE.name}/job/limits-only"
     assert f"{name} starts at once, on flavor q15020-f of cluster queue q15020-q." in printed
     assert "Unlike the snapshot" not in printed
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert (answer["run"], answer["starts"], answer["flavors"]) == (name, True, ["q15020-f"])
-
-
-def assert_nothing_is_left(emulator: Emulator) -> None:
-    assert not (emulator.state / "rehearsal").exists()
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
@@ -137,7 +120,6 @@ def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[s
     assert tuple(run.name for run in answer.ahead) == question.ahead
 
 
-# ------------------------------------------------------------------------------------------------------ Kueue's tables
 def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[str]:
     """Asks the questions of tables, and yields what differs from them."""
 
@@ -158,15 +140,9 @@ def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[st
                 yield f"{question.case.title}: {decided} instead of {question.expected}"
 
 
-@pytest.fixture(scope="module")
-def queues() -> Iterator[Place]:
-    with fresh() as emulator:
-        (place,) = places.create([emulator])
-        yield place
-
-
-def test_kueue_answers_every_question_as_its_tables_say(queues: Place) -> None:
+def test_kueue_answers_every_question_as_its_tables_say(emulator: Emulator) -> None:
     assert len(questions()) >= 40
-    found = [*differing(queues, questions())]
+    (place,) = places.create([emulator])
+    found = [*differing(place, questions())]
     print("\n".join([f"{len(questions())} questions, {len(found)} differ", *found]))
     assert found == []

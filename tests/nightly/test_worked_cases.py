@@ -4,8 +4,6 @@ It is the outcome in the original, in a copy that was restored from the original
 All cases run at the same time. Each has its own queues, flavors and cohorts, so none affects another.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -33,20 +31,6 @@ def outcomes() -> Outcomes:
         return places.compare(original, [copy], cases(), print)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_real_kueue_decides_as_its_documentation_says(case: Case, outcomes: Outcomes) -> None:
-    original = outcomes[0][case.namespace]
-    assert original.before == case.before, "the state before the change"
-    assert original.fates == case.expected, f"{case.reasoning} See {case.source}"
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_a_copy_restored_from_a_snapshot_decides_the_same(case: Case, outcomes: Outcomes) -> None:
-    copy = outcomes[1][case.namespace]
-    assert copy.before == case.before, "the state after the restore"
-    assert copy.fates == case.expected
-
-
 def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
     """The facts of a forecast with these fates. A forecast does not list workloads that keep running.
 
@@ -71,6 +55,9 @@ def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_a_forecast_reads_the_outcome_that_was_worked_out(case: Case, outcomes: Outcomes) -> None:
-    for cluster in outcomes:
-        assert facts(cluster[case.namespace].forecast) == as_facts(case.expected, case.changed)
+def test_real_kueue_its_copy_and_a_forecast_decide_as_worked_out(case: Case, outcomes: Outcomes) -> None:
+    for cluster, name in zip(outcomes, ("original", "copy restored from a snapshot"), strict=True):
+        outcome = cluster[case.namespace]
+        assert outcome.before == case.before, f"the state of the {name} before the change"
+        assert outcome.fates == case.expected, f"{name}: {case.reasoning} See {case.source}"
+        assert facts(outcome.forecast) == as_facts(case.expected, case.changed), name

@@ -1,8 +1,6 @@
 """Mistakes that people make in a configuration: each is found, alone, at its path, with its cause and a remedy."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import yaml
 
 from gke_ai.settings import BadConfiguration, load
 from tests.support import repository
-from tests.support.mistakes import PROJECT, TOKEN, Configuration, good, problems_of, put
+from tests.support.mistakes import PROJECT, TOKEN, good, problems_of, put
 from tests.support.recorder import configuration
 
 SECOND_SERVER = {"name": "other", "model": "google/gemma-2-2b", "pool": "l4"}
@@ -25,16 +23,13 @@ def test_example_loads(path: Path) -> None:
     assert load(values, PROJECT).cluster.name
 
 
-def test_missing_token_names_both_ways_to_set_it() -> None:
+def test_missing_token_and_project_name_the_ways_to_set_them() -> None:
     (problem,) = problems_of(good(), token_given=False)
     assert problem.path == "gke-ai:hfToken"
     assert "pulumi config set --secret gke-ai:hfToken" in problem.remedy
     assert "HF_TOKEN" in problem.remedy
-
-
-def test_missing_project_is_no_bad_bucket_name() -> None:
     (problem,) = problems_of(good(), project="")
-    assert problem.path == "gcp:project"
+    assert problem.path == "gcp:project", "and no bad name of a bucket"
     assert "pulumi config set gcp:project" in problem.remedy
 
 
@@ -65,11 +60,8 @@ def keys_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
             yield from keys_of(inner, (*path, key))
 
 
-DEV = {
-    key.removeprefix("gke-ai:"): value
-    for key, value in configuration("Pulumi.dev.yaml").items()
-    if key.startswith("gke-ai:")
-}
+CONFIG = configuration("Pulumi.dev.yaml")
+DEV = {key.removeprefix("gke-ai:"): value for key, value in CONFIG.items() if key.startswith("gke-ai:")}
 
 
 @pytest.mark.parametrize("path", [*keys_of(DEV)], ids=lambda path: ".".join(map(str, path)))
@@ -88,26 +80,20 @@ def test_a_misspelled_key_is_one_mistake_with_one_remedy(path: tuple[str | int, 
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("path", "value"),
     [
-        put("serving.0.env", {"HF_TOKEN": TOKEN}),
-        put("serving.0.env", {"HF_TOKEN": "canary value"}),
-        put("serving.0.env", {"HF_TOKEN": ["canary value"]}),
-        put("serving.0.engine", TOKEN),
-        put("serving.0.gpus", TOKEN),
-        put("serving.0.model", f"https://user:{TOKEN}@huggingface.co/x"),
-        put("serving.0.name", TOKEN),
-        put("serving.0.pool", TOKEN),
-        put("serving.0.resources", {"cpu": TOKEN}),
-        put("gpuPools.0.capacity", {"mode": TOKEN}),
-        put("gpuPools.0.capacity", {"mode": "spot", TOKEN: TOKEN}),
-        put(TOKEN, TOKEN),
-        put("hf_Token", "canary value"),
+        *(("serving.0.env", {"HF_TOKEN": value}) for value in (TOKEN, "canary value", ["canary value"])),
+        *((f"serving.0.{key}", TOKEN) for key in ("engine", "gpus", "name", "pool")),
+        ("serving.0.model", f"https://user:{TOKEN}@huggingface.co/x"),
+        ("serving.0.resources", {"cpu": TOKEN}),
+        ("gpuPools.0.capacity", {"mode": TOKEN}),
+        ("gpuPools.0.capacity", {"mode": "spot", TOKEN: TOKEN}),
+        *((TOKEN, TOKEN), ("hf_Token", "canary value")),
     ],
 )
-def test_no_message_ever_holds_a_token(change: Callable[[Configuration], None]) -> None:
+def test_no_message_ever_holds_a_token(path: str, value: object) -> None:
     values = good()
-    change(values)
+    put(path, value)(values)
     with pytest.raises(BadConfiguration) as caught:
         load(values, PROJECT)
     for text in (str(caught.value), repr(caught.value), repr(caught.value.problems)):

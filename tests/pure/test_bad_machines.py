@@ -1,7 +1,5 @@
 """Machines in modes that Google does not offer, or that need more than this program creates: each is reported alone."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +10,7 @@ import pytest
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.gpus import GPU_TYPES
 from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS
-from gke_ai.settings import load
+from gke_ai.settings import Problem, load
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.rules.pools import only_in_pools
 from tests.support.mistakes import PROJECT, Configuration, base, problems_of
@@ -50,17 +48,22 @@ def excluding(exclusion: Configuration) -> Configuration:
     return {"window": WINDOW, "exclusions": [exclusion]}
 
 
+def maintained(maintenance: Configuration) -> list[Problem]:
+    values = good()
+    values["cluster"]["maintenance"] = maintenance
+    return problems_of(values)
+
+
 @pytest.mark.parametrize(
     ("maintenance", "key", "cause"),
     [
         ({"window": {**WINDOW, "endTime": "2026-01-03T03:59:59Z"}}, "window.endTime", "less than 4 hours"),
-        ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "not a recurrence rule"),
         (excluding({**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}), "exclusions[0].endTime", "ends before"),
         (excluding({**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}), "exclusions[0].endTime", "31 days"),
-        ({"window": {**WINDOW, "recurrence": "FREQ=SOMETIMES"}}, "window.recurrence", "not a recurrence rule"),
-        ({"window": {**WINDOW, "recurrence": "FREQ=HOURLY"}}, "window.recurrence", "not a recurrence rule"),
-        ({"window": {**WINDOW, "recurrence": "FREQ=DAILY;BYDAY=XX"}}, "window.recurrence", "not a recurrence rule"),
-        ({"window": {**WINDOW, "recurrence": "FREQ=DAILY;INTERVAL=0"}}, "window.recurrence", "not a recurrence rule"),
+        *(
+            ({"window": {**WINDOW, "recurrence": rule}}, "window.recurrence", "not a recurrence rule")
+            for rule in ("weekly", "FREQ=SOMETIMES", "FREQ=HOURLY", "FREQ=DAILY;BYDAY=XX", "FREQ=DAILY;INTERVAL=0")
+        ),
         (every("WEEKLY", 8), "window", "32 hours in some 32 days"),
         (every("WEEKLY;BYDAY=SA", 4), "window", "16 hours in some 32 days"),
         (every("MONTHLY;BYSETPOS=1;BYDAY=SA,SU", 47), "window", "0 hours in some 32 days"),
@@ -71,16 +74,11 @@ def excluding(exclusion: Configuration) -> Configuration:
         ({"window": WINDOW, "exclusions": months(4)}, "exclusions", "4 exclusions have scope NO_UPGRADES"),
         (every("DAILY", 8) | {"exclusions": months(3)}, "exclusions", "leave GKE 16 hours in some 92 days"),
         # Google's provider wants exactly one window.
-        ({}, "window", "window is missing"),
-        ({"exclusions": [EXCLUSION]}, "window", "window is missing"),
+        *(({}, "window", "window is missing"), ({"exclusions": [EXCLUSION]}, "window", "window is missing")),
     ],
 )
 def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configuration, key: str, cause: str) -> None:
-    values = good()
-    values["cluster"]["maintenance"] = {"window": WINDOW, "exclusions": [EXCLUSION]}
-    assert problems_of(values) == []
-    values["cluster"]["maintenance"] = maintenance
-    (problem,) = problems_of(values)
+    (problem,) = maintained(maintenance)
     assert problem.path == f"gke-ai:cluster.maintenance.{key}"
     assert cause in problem.cause
 
@@ -88,27 +86,21 @@ def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configu
 @pytest.mark.parametrize(
     "maintenance",
     [
-        every("DAILY", 4),
-        every("WEEKLY;BYDAY=SA,SU", 8),
-        every("WEEKLY;INTERVAL=2;BYDAY=SA", 48),
-        every("DAILY;INTERVAL=3", 5),
-        every("MONTHLY;BYMONTHDAY=1,15", 48),
-        # Windows that touch are one.
-        every("WEEKLY;BYDAY=MO,TU,WE,TH", 24),
+        excluding(EXCLUSION),
+        *(every("DAILY", 4), every("WEEKLY;BYDAY=SA,SU", 8), every("WEEKLY;INTERVAL=2;BYDAY=SA", 48)),
+        *(every("DAILY;INTERVAL=3", 5), every("MONTHLY;BYMONTHDAY=1,15", 48)),
+        every("WEEKLY;BYDAY=MO,TU,WE,TH", 24),  # windows that touch are one
         every("DAILY", 8) | {"exclusions": months(1)},
         every("DAILY", 8) | {"exclusions": [{**month, "scope": "NO_MINOR_UPGRADES"} for month in months(12)]},
         # No window of its own: GKE judges these rules.
-        every("YEARLY;BYWEEKNO=2", 48),
-        every("DAILY;UNTIL=20360101T000000Z", 8),
+        *(every("YEARLY;BYWEEKNO=2", 48), every("DAILY;UNTIL=20360101T000000Z", 8)),
         {"window": {**WINDOW, "startTime": "9999-12-01T00:00:00Z", "endTime": "9999-12-31T00:00:00Z"}},
         {"window": {**WINDOW, "endTime": "9999-12-31T00:00:00Z"}},
     ],
     ids=str,
 )
 def test_maintenance_with_enough_time_is_accepted(maintenance: Configuration) -> None:
-    values = good()
-    values["cluster"]["maintenance"] = maintenance
-    assert problems_of(values) == []
+    assert maintained(maintenance) == []
 
 
 @pytest.mark.parametrize("machine", ["g4-standard-24", "g4-standard-48"])

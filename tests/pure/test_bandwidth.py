@@ -1,7 +1,5 @@
 """`gke-ai verify --bandwidth`: the run that measures, its end in every case, and what its figures mean."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Callable
@@ -25,6 +23,8 @@ from tests.support import submitted
 from tests.support.submitted import PUBLISHED, line
 
 Object = dict[str, Any]
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets"
 
 
@@ -132,16 +132,11 @@ def test_a_log_of_errors_is_shown_in_part() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
-def publishes() -> Object:
-    """What the stack publishes: a queue with quota for two nodes of the pool."""
-    quota = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"}
-    queue = {"name": "cq", "flavors": [{"flavor": "l4", "quota": quota}]}
-    sections = {**PUBLISHED.sections, "queues": {**PUBLISHED.sections["queues"], "clusterQueues": [queue]}}
-    text = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": sections, "nodes": []})
-    return {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: text}}}
-
-
-PUBLISHES = publishes()
+QUOTA = {"flavor": "l4", "quota": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"}}
+QUEUES = {**PUBLISHED.sections["queues"], "clusterQueues": [{"name": "cq", "flavors": [QUOTA]}]}
+SECTIONS = {**PUBLISHED.sections, "queues": QUEUES}
+# What the stack publishes: a queue with quota for two nodes of the pool.
+PUBLISHES = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": SECTIONS, "nodes": []})
 
 
 class Cluster(submitted.Cluster):
@@ -150,7 +145,8 @@ class Cluster(submitted.Cluster):
     def __init__(self, end: str = "Completed") -> None:
         super().__init__()
         self.end = end
-        self.objects["/api/v1/configmaps"] = {"items": [PUBLISHES]}
+        published = {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: PUBLISHES}}}
+        self.objects["/api/v1/configmaps"] = {"items": [published]}
         pod = {"metadata": {"name": "pod-0", "namespace": "team-a"}, "status": {"phase": "Succeeded"}}
         self.objects["/api/v1/namespaces/team-a/pods"] = {"items": [pod]}
 
@@ -167,10 +163,15 @@ class Cluster(submitted.Cluster):
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def prints(monkeypatch: Patch) -> Callable[[str], None]:
+    """Sets what pods print: figures, unless a test sets something else."""
+
+    def set_log(log: str) -> None:
+        monkeypatch.setattr(bandwidth, "_log", lambda *_: log)
+
     monkeypatch.setattr(ImageCheck, "_ask", lambda *_: None)
-    output = "\n".join(json.dumps(line(bus, bytes=size)) for bus, size in ((1.0, 2**20), (340.0, 2**34)))
-    monkeypatch.setattr(bandwidth, "_log", lambda *_: output)
+    set_log("\n".join(json.dumps(line(bus, bytes=size)) for bus, size in ((1.0, 2**20), (340.0, 2**34))))
+    return set_log
 
 
 def run(cluster: Cluster, folder: Path, test: Measurement, file: Path | None = None) -> int:
@@ -178,17 +179,13 @@ def run(cluster: Cluster, folder: Path, test: Measurement, file: Path | None = N
         return measure(Context("ml", kubeconfig=kubeconfig, namespace="team-a"), test, file)
 
 
-def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys: Capture) -> None:
     cluster, file, kept = Cluster(), tmp_path / "result.json", dict[str, Object]()
-
-    def keep(name: str, item: Object) -> None:
-        kept[name] = item
-
     original: Callable[..., Any] = cluster.answer
 
     def answer(method: str, path: str, query: str, body: Object) -> Any:
         if method == "POST" and "dryRun" not in query and "metadata" in body:
-            keep(body["kind"], body)
+            kept[body["kind"]] = body
         return original(method, path, query, body)
 
     cluster.answer = answer  # type: ignore[method-assign]
@@ -213,15 +210,15 @@ def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("end", "test", "fault", "message"),
+    ("end", "minutes", "fault", "message"),
     [
-        ("", Measurement("gpus", minutes=0), None, "had no result within 0 min, and is deleted. Queue lq: Kueue has"),
-        ("", Measurement("gpus"), KeyboardInterrupt, "was interrupted, and is deleted"),
-        ("Failed", Measurement("gpus"), None, "The test failed, and is deleted. The end of its log"),
+        ("", 0, None, "had no result within 0 min, and is deleted. Queue lq: Kueue has"),
+        ("", 30, KeyboardInterrupt, "was interrupted, and is deleted"),
+        ("Failed", 30, None, "The test failed, and is deleted. The end of its log"),
     ],
 )
 def test_the_run_is_deleted_however_it_ends(
-    end: str, test: Measurement, fault: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str, minutes: int, fault: Any, message: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     def interrupted(*_: Any) -> int:
         raise fault
@@ -230,24 +227,22 @@ def test_the_run_is_deleted_however_it_ends(
         monkeypatch.setattr(bandwidth, "follow", interrupted)
     cluster = Cluster(end)
     with pytest.raises(Stop, match=message):
-        run(cluster, tmp_path, test)
+        run(cluster, tmp_path, Measurement("gpus", minutes=minutes))
     assert len(cluster.created) == 2
     assert cluster.left == []
 
 
-@pytest.mark.parametrize(
-    ("log", "reason"), [(HIDDEN, "PyTorch sees 1 of 2"), (NO_PLUGIN, "any NET plugin"), (HANG, "operation timeout")]
-)
+@pytest.mark.parametrize(("log", "reason"), [(HIDDEN, "sees 1 of 2"), (NO_PLUGIN, "any NET"), (HANG, "on timeout")])
 @pytest.mark.parametrize(("end", "minutes"), [("Failed", 30), ("", 0)])
 def test_a_test_that_fails_or_hangs_ends_with_its_reason(
-    end: str, minutes: int, log: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    end: str, minutes: int, log: str, reason: str, tmp_path: Path, prints: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(bandwidth, "_log", lambda *_: f"{log}\n{SUMMARY}")
+    prints(f"{log}\n{SUMMARY}")
     with pytest.raises(Stop, match=f"is deleted[^→]*{reason}[^→]*→"):
         run(Cluster(end), tmp_path, Measurement("gpus", minutes=minutes))
 
 
-def test_the_reason_of_a_failure_may_be_in_the_log_of_any_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_of_a_failure_may_be_in_the_log_of_any_pod(tmp_path: Path, monkeypatch: Patch) -> None:
     cluster = Cluster("Failed")
     (pod,) = cluster.objects["/api/v1/namespaces/team-a/pods"]["items"]
     other = {**pod, "metadata": {**pod["metadata"], "name": "pod-1"}}
@@ -266,37 +261,28 @@ def test_the_reason_of_a_failure_may_be_in_the_log_of_any_pod(tmp_path: Path, mo
     ],
 )
 def test_wrong_sums_and_cpus_fail_with_their_figures(
-    end: str,
-    fault: Object,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    end: str, fault: Object, message: str, tmp_path: Path, prints: Callable[[str], None], capsys: Capture
 ) -> None:
-    monkeypatch.setattr(bandwidth, "_log", lambda *_: f"{json.dumps(line(**fault))}\n{SUMMARY}")
+    prints(f"{json.dumps(line(**fault))}\n{SUMMARY}")
     cluster = Cluster(end)
     assert run(cluster, tmp_path, Measurement("gpus")) == 1
     assert message in capsys.readouterr().out
     assert cluster.left == []
 
 
-def test_figures_over_tcp_are_no_launch_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_figures_over_tcp_are_no_launch_times_and_a_log_without_figures_is_no_result(
+    tmp_path: Path, prints: Callable[[str], None], capsys: Capture
 ) -> None:
-    log = f"NCCL INFO Using network Socket\n{json.dumps(line(2.5, bytes=2**20))}"
-    monkeypatch.setattr(bandwidth, "_log", lambda *_: log)
+    prints(f"NCCL INFO Using network Socket\n{json.dumps(line(2.5, bytes=2**20))}")
     assert run(Cluster(), tmp_path, Measurement("gpus")) == 0
     printed = capsys.readouterr().out
     assert ("2.5 GB/s" in printed, "launch time" in printed) == (True, False)
-
-
-def test_a_log_without_figures_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "_log", lambda *_: "hello")
+    prints("hello")
     with pytest.raises(Stop, match="printed no figures"):
         run(Cluster(), tmp_path, Measurement("gpus"))
 
 
-def test_unreachable_pool_and_a_too_large_test_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_pool_and_a_too_large_test_are_refused(tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(Stop, match="No local queue of a tenant leads to pool other"):
         run(Cluster(), tmp_path, Measurement("other"))
     with pytest.raises(Stop, match="in namespace team-b leads to pool gpus"):
@@ -326,7 +312,7 @@ class Tensor:
     __hash__ = object.__hash__
 
 
-def program(monkeypatch: pytest.MonkeyPatch, sums: Callable[[Tensor], None] = lambda _: None, **cuda: Any) -> Any:
+def program(monkeypatch: Patch, sums: Callable[[Tensor], None] = lambda _: None, **cuda: Any) -> Any:
     """The program, with a PyTorch that has one process and these functions of `torch.cuda`."""
     nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     ranks = SimpleNamespace(
@@ -356,7 +342,7 @@ def program(monkeypatch: pytest.MonkeyPatch, sums: Callable[[Tensor], None] = la
     return lambda name="program": runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"), run_name=name)
 
 
-def test_program_measures_without_gpus_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_measures_without_gpus_too(monkeypatch: Patch, capsys: Capture) -> None:
     assert program(monkeypatch)()["main"]() == 0
     result = parse(capsys.readouterr().out, "g2-standard-4")
     assert [figure["bytes"] for figure in result.lines] == [2**size for size in range(20, 27)]
@@ -364,9 +350,7 @@ def test_program_measures_without_gpus_too(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.parametrize(("rank", "status"), [("0", 1), ("1", 0)])
-def test_of_wrong_sums_only_the_process_with_the_lines_fails(
-    rank: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_sums_fail_the_first_process(rank: str, status: int, monkeypatch: Patch, capsys: Capture) -> None:
     def corrupt(tensor: Tensor) -> None:
         if tensor.numbers == [1.0]:
             tensor.numbers = [3.0]
@@ -380,22 +364,17 @@ def no_driver() -> None:
     raise RuntimeError("Found no NVIDIA driver on your system")
 
 
+ONE_GPU = {"init": lambda: None, "is_available": lambda: True, "device_count": lambda: 1}
+
+
 @pytest.mark.parametrize(
     ("cuda", "error"),
-    [
-        ({"init": no_driver}, "RuntimeError: Found no NVIDIA driver on your system"),
-        (
-            {"init": lambda: None, "is_available": lambda: True, "device_count": lambda: 1},
-            "RuntimeError: PyTorch sees 1 of 2 GPUs",
-        ),
-    ],
+    [({"init": no_driver}, "Found no NVIDIA driver on your system"), (ONE_GPU, "PyTorch sees 1 of 2 GPUs")],
 )
-def test_a_process_that_fails_prints_its_error_as_a_line(
-    cuda: Object, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_process_prints_its_error(cuda: Object, error: str, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setenv("NEED_GPUS", "1")
     with pytest.raises(RuntimeError):
         program(monkeypatch, **cuda)("__main__")
     printed = capsys.readouterr().out
-    assert json.loads(printed)["error"] == error
-    assert f"  - {error} (on " in cause(f"{printed}{SUMMARY}")
+    assert json.loads(printed)["error"] == f"RuntimeError: {error}"
+    assert f"  - RuntimeError: {error} (on " in cause(f"{printed}{SUMMARY}")

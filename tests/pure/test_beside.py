@@ -1,7 +1,5 @@
 """A rehearsal of a stack beside the Kueue of somebody else: what its scratch cluster gets before the base."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,17 +27,15 @@ def named(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
     return {"metadata": metadata | ({"namespace": namespace} if namespace else {}), **more}
 
 
-def snapshot(**more: Any) -> Snapshot:
+def snapshot() -> Snapshot:
     quota = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4", "resources": []}]}]
+    theirs = named("theirs", spec={"namespaceSelector": {}}, status={"pendingWorkloads": 1})
     objects = {
         "ResourceFlavor": [named("l4", spec={"nodeLabels": {"team": "a"}}), named("other", spec={})],
-        "ClusterQueue": [
-            named("gpus", spec={"resourceGroups": quota}),
-            named("theirs", spec={"namespaceSelector": {}}, status={"pendingWorkloads": 1}),
-        ],
+        "ClusterQueue": [named("gpus", spec={"resourceGroups": quota}), theirs],
         "LocalQueue": [named("lq", "llm", spec={"clusterQueue": "gpus"}), named("x", "y", spec={"clusterQueue": "z"})],
     }
-    return build("prod", objects, datetime(2026, 11, 26, tzinfo=UTC), **more)
+    return build("prod", objects, datetime(2026, 11, 26, tzinfo=UTC))
 
 
 def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_creates(tmp_path: Path) -> None:
@@ -47,12 +43,8 @@ def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_create
     assert stack is not None
     objects = [*beside._objects(stack, snapshot())]
     assert [(item["kind"], item["metadata"]["name"]) for item in objects] == [
-        ("Namespace", "llm"),
-        ("PriorityClass", "low"),
-        ("ResourceFlavor", "l4"),
-        ("ResourceFlavor", "other"),
-        ("ClusterQueue", "theirs"),  # `gpus` is of the stack
-        ("LocalQueue", "lq"),
+        *(("Namespace", "llm"), ("PriorityClass", "low"), ("ResourceFlavor", "l4"), ("ResourceFlavor", "other")),
+        *(("ClusterQueue", "theirs"), ("LocalQueue", "lq")),  # `gpus` is of the stack
     ]
     assert objects[2] == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -62,12 +54,9 @@ def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_create
     }
 
 
-def test_the_kueue_of_somebody_else_needs_a_snapshot(tmp_path: Path) -> None:
+def test_the_kueue_of_somebody_else_needs_a_snapshot_unless_the_stack_expects_nothing(tmp_path: Path) -> None:
     with pytest.raises(Stop, match=r"gke-ai:queues\.kueue: it is somebody else's, .* --snapshot snapshot\.json"):
         beside.others(config(tmp_path), None)
-
-
-def test_a_stack_that_expects_nothing_and_one_that_is_refused_get_nothing(tmp_path: Path) -> None:
     good = base("configuration")
     assert beside.others(config(tmp_path, cluster=good["cluster"], queues=good["queues"]), None) is None
-    assert beside.others(config(tmp_path, gpuPool=[]), None) is None
+    assert beside.others(config(tmp_path, gpuPool=[]), None) is None, "it is refused"

@@ -1,7 +1,5 @@
 """Where the pods of runs are, by block, and workloads that Kueue can't count after a restart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 from tests.support.pictures import texts_of
 
-GPU = "nvidia.com/gpu"
+GPU, FIRST = "nvidia.com/gpu", "llm/jobset/first"
 
 
 def node(name: str, block: str) -> dict[str, Any]:
@@ -57,15 +55,12 @@ PODS = [
 
 def test_each_block_has_its_nodes_in_order_and_the_pods_of_each_run() -> None:
     nodes = block_nodes(NODES, PODS)
-    assert [(node.name, node.host, node.used) for node in nodes] == [
-        ("n1", "a-n1", 8),
-        ("n2", "a-n2", 1),
-        ("n3", "b-n3", 8),
-    ]
+    used = [(node.name, node.host, node.used) for node in nodes]
+    assert used == [("n1", "a-n1", 8), ("n2", "a-n2", 1), ("n3", "b-n3", 8)]
     assert nodes[1].uses == (Use("llm/pod/small", 1, 1),)
     assert [*block_rows(nodes)] == [
-        ("a", "■◧", "9 of 16", "llm/jobset/first: 1, llm/pod/small: 1"),
-        ("b", "■", "8 of 8", "llm/jobset/first: 1"),
+        ("a", "■◧", "9 of 16", f"{FIRST}: 1, llm/pod/small: 1"),
+        ("b", "■", "8 of 8", f"{FIRST}: 1"),
     ]
     assert [*block_rows(block_nodes(NODES[:1], []))] == [("b", "□", "0 of 8", "–")]
     assert block_nodes(NODES[3:], PODS) == []
@@ -97,19 +92,17 @@ def moved() -> Forecast:
     )
 
 
-def test_a_rehearsal_names_the_runs_that_are_in_other_blocks_at_the_end() -> None:
+def rows_of(forecast: Forecast) -> Any:
+    return {title: rows for title, _, rows in tables(forecast)}["Blocks"]
+
+
+def test_a_rehearsal_shows_each_block_before_and_after_and_names_the_runs_that_move() -> None:
     forecast = moved()
     assert [*moves(forecast.placed_before, forecast.placed_after)] == [("llm/jobset/first", ["a", "b"], ["a"])]
     notes = rehearsed.moved(forecast.placed_before, forecast.placed_after)
     assert [*notes] == ["llm/jobset/first moves from block a and b to a."]
-
-
-def test_a_rehearsal_shows_each_block_before_and_after_with_the_pods_of_each_run() -> None:
-    assert {title: rows for title, _, rows in tables(moved())}["Blocks"] == [
-        ("a", "■□", "llm/jobset/first: 1", "■■", "llm/jobset/first: 2"),
-        ("b", "■", "llm/jobset/first: 1", "□", "–"),
-    ]
-    assert parse(moved().written()) == moved()
+    assert rows_of(forecast) == [("a", "■□", f"{FIRST}: 1", "■■", f"{FIRST}: 2"), ("b", "■", f"{FIRST}: 1", "□", "–")]
+    assert parse(forecast.written()) == forecast
     same = recorded(*(Observation(-1, "Node", item, False) for item in NODES), Observation(-1, "Pod", PODS[0], False))
     assert (same.placed_before, same.placed_after) == ((), ())
 
@@ -117,17 +110,14 @@ def test_a_rehearsal_shows_each_block_before_and_after_with_the_pods_of_each_run
 def test_a_block_that_a_change_adds_or_removes_has_no_nodes_before_or_after() -> None:
     lost = [Observation(-1, "Node", NODES[0], False), Observation(1, "Node", NODES[0], True)]
     forecast = recorded(*lost, Observation(2, "Node", NODES[1], False))
-    assert {title: rows for title, _, rows in tables(forecast)}["Blocks"] == [
-        ("a", "", "–", "□", "–"),
-        ("b", "□", "–", "", "–"),
-    ]
+    assert rows_of(forecast) == [("a", "", "–", "□", "–"), ("b", "□", "–", "", "–")]
     texts = texts_of(rehearsed.picture(forecast))
     assert texts.count("no node") == texts.count("no nodes") == 2
 
 
-# ---------------------------------------------------------------------------------------------------------- the picture
 def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run() -> None:
-    texts = texts_of(rehearsed.picture(moved()))
+    picture = rehearsed.picture(moved())
+    texts = texts_of(picture)
     assert texts[0] == "llm/jobset/first moves from block a and b to a."
     assert "1 pod in a, 1 pod in b → 2 pods in a" in texts
     before, after = texts.index("Before the change"), texts.index("After the change")
@@ -135,6 +125,10 @@ def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run(
     assert texts[before + 1 : after] == ["8 of 16 used", "Block a", "no sub-block", *block]
     block = ["A", "n1", "A", "n2", "0 of 8 used", "Block b", "no sub-block", "n3"]
     assert texts[after + 1 : after + 12] == ["16 of 16 used", "Block a", "no sub-block", *block]
+    root = ElementTree.fromstring(picture)
+    outlined = [float(item.attrib["x"]) for item in root if item.attrib.get("stroke-width") == "2"]
+    assert len(outlined) == 2, "what differs after the change"
+    assert min(outlined) > float(root.attrib["width"]) / 2, "both are on the side of after"
 
 
 def test_rehearsal_draws_blocks_only_if_the_change_moves_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +141,6 @@ def test_rehearsal_draws_blocks_only_if_the_change_moves_pods(tmp_path: Path, mo
     assert (tmp_path / "blocks.svg").read_text() == rehearsed.picture(moved())
 
 
-def test_what_differs_after_the_change_has_a_heavy_outline() -> None:
-    root = ElementTree.fromstring(rehearsed.picture(moved()))
-    heavy = [float(item.attrib["x"]) for item in root if item.attrib.get("stroke-width") == "2"]
-    assert len(heavy) == 2
-    assert min(heavy) > float(root.attrib["width"]) / 2, "both are on the side of after"
-
-
 def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
     new = {**NODES[1], "metadata": {**NODES[1]["metadata"], "name": "n9", "uid": "n9"}}
     lost = [Observation(-1, "Node", NODES[1], False), Observation(1, "Node", NODES[1], True)]
@@ -164,12 +151,8 @@ def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
 
 
 def test_a_cluster_with_many_blocks_and_runs_shows_whole_blocks_and_says_what_it_leaves_out() -> None:
-    uses = [(Use(f"llm/job/run-{number}", 1, 8),) for number in range(60)]
-    nodes = [
-        BlockNode(f"b{block}", "", f"h{number}", f"n{block}-{number}", 8, uses[number])
-        for block in range(5)
-        for number in range(60)
-    ]
+    uses = [(Use(f"llm/job/run-{n}", 1, 8),) for n in range(60)]
+    nodes = [BlockNode(f"b{block}", "", f"h{n}", f"n{block}-{n}", 8, uses[n]) for block in range(5) for n in range(60)]
     texts = texts_of(blocks_picture.of_cluster("prod", nodes))
     assert texts[0] == "prod: 2400 of 2400 GPUs in blocks are used"
     assert [text for text in texts if text.startswith("Block ")] == ["Block b0", "Block b1", "Block b2", "Block b3"]
@@ -190,7 +173,7 @@ def test_a_node_with_any_number_of_gpus_fits_its_box(accelerators: int) -> None:
     assert all(float(box["x"]) + float(box["width"]) < edge for box in inside if float(box["x"]) < edge)
 
 
-def test_the_status_draws_the_blocks_to_a_file(
+def test_the_status_draws_the_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stack, "cluster", lambda _stack: None)
@@ -203,34 +186,30 @@ def test_the_status_draws_the_blocks_to_a_file(
         status.show(Stack("prod"), blocks=tmp_path / "blocks.svg")
 
 
-def workload(resources: dict[str, Any], **assignment: Any) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-    return {
-        "metadata": {"name": "w", "namespace": "llm"},
-        "spec": {"podSets": [{"name": "main", "count": 1, "template": template}]},
-        "status": {"admission": {"podSetAssignments": [{"name": "main", **assignment}]}},
-    }
-
-
 PLACED = {"topologyAssignment": {"levels": ["kubernetes.io/hostname"]}}
+
+
+LIMITED = {"limits": {GPU: "8"}}
 
 
 @pytest.mark.parametrize(
     ("resources", "assignment", "found"),
     [
-        ({"limits": {GPU: "8"}}, PLACED, ["c"]),
-        ({"limits": {GPU: "8"}, "requests": {GPU: "8"}}, PLACED, []),
+        (LIMITED, PLACED, ["c"]),
+        ({**LIMITED, "requests": {GPU: "8"}}, PLACED, []),
         ({"requests": {"cpu": "1"}}, PLACED, []),
-        ({"limits": {GPU: "8"}}, {}, []),
+        (LIMITED, {}, []),
     ],
 )
 def test_workloads_placed_by_topology_with_limits_and_no_requests_are_named(
     resources: dict[str, Any], assignment: dict[str, Any], found: list[str]
 ) -> None:
-    assert [container for _, container in uncounted_by_topology([workload(resources, **assignment)])] == found
-
-
-def test_containers_are_named_with_what_they_limit_and_do_not_request() -> None:
+    template = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
+    workload = {
+        "metadata": {"name": "w", "namespace": "llm"},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": template}]},
+        "status": {"admission": {"podSetAssignments": [{"name": "main", **assignment}]}},
+    }
+    assert [container for _, container in uncounted_by_topology([workload])] == found
     first = {"name": "first", "resources": {"limits": {"cpu": "1", GPU: "1"}, "requests": {"cpu": None}}}
-    spec = {"initContainers": [first], "containers": [{"name": "second"}]}
-    assert [*limited_only(spec)] == [("first", ["cpu", GPU])]
+    assert [*limited_only({"initContainers": [first], "containers": [{"name": "second"}]})] == [("first", ["cpu", GPU])]

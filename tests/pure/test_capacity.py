@@ -1,10 +1,9 @@
 """`gke-ai capacity` on a server of this machine. Its answers are written after Google's reference; both
 they and the requests are compared with Google's API description."""
 
-from __future__ import annotations
-
 import datetime
 import json
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,6 +35,8 @@ from tests.support.local_server import answering
 from tests.support.repository import ROOT
 from tests.support.timelines import named
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 PROJECT, TOKEN = "my-project", "not-a-token"
 NOW = datetime.datetime(2026, 11, 23, 12, 30, tzinfo=datetime.UTC)
 RECORDED = yaml.load((ROOT / "tests/data/recorded_answers/capacity.yaml").read_text(), yaml.CSafeLoader)
@@ -109,15 +110,14 @@ def run(compute: Compute, folder: Path, call: Any = logged_in, **changes: Any) -
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
-def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     before = today()
     code, file = run(compute, tmp_path)
     written = calibration.read(file)
     assert code == 0
     assert {(entry.machine_type, entry.zone) for entry in written.spot} == {
-        *(("g2-standard-24", f"us-central1-{letter}") for letter in "abc"),
+        *((name, f"us-central1-{letter}") for name in ("g2-standard-24", "a2-highgpu-1g") for letter in "abc"),
         ("a3-highgpu-8g", "us-central1-a"),
-        *(("a2-highgpu-1g", f"us-central1-{letter}") for letter in "abc"),
     }
     history = next(entry for entry in written.spot if entry.key == ("g2-standard-24", "us-central1-b"))
     assert (history.rate, history.max_rate, history.days) == (0.15, 0.4, 3)
@@ -128,26 +128,29 @@ def test_googles_figures_are_in_the_file(compute: Compute, tmp_path: Path, capsy
     assert (price.region, price.currency, price.since) == ("us-central1", "USD", datetime.date(2026, 10, 1))
     assert (price.per_hour, price.lowest, price.highest) == (Decimal("1.05"), Decimal("0.47872"), Decimal("1.05"))
     window = next(entry for entry in written.windows if entry.machine_type == "a3-highgpu-8g")
-    assert (window.nodes, window.zone, window.start) == (2, "us-central1-a", datetime.date(2026, 12, 1))
-    assert window.end == datetime.date(2026, 12, 8)
+    assert (window.nodes, window.zone) == (2, "us-central1-a")
+    assert (window.start, window.end) == (datetime.date(2026, 12, 1), datetime.date(2026, 12, 8))
     assert [entry.nodes for entry in written.windows if entry.machine_type == "a2-highgpu-1g"] == [3]
     output = capsys.readouterr().out
     assert all(str(entry) in output for entry in (*written.spot, *written.spot_prices, *written.windows))
     assert TOKEN not in output + file.read_text()
+    # What Google does not serve is named and left out.
+    assert "v5e (ct5lp-hightpu-8t) is left out: Google publishes no Spot history of TPUs." in output
+    assert "t4 (n1-standard-8) is left out: Google publishes no Spot history of N1 machines with GPUs." in output
+    assert not re.search("n1-standard|ct5lp", json.dumps(compute.requests))
 
 
 def test_answers_and_requests_have_the_form_of_google_s_description(compute: Compute, tmp_path: Path) -> None:
     run(compute, tmp_path)
     schemas = {"capacityHistory": "CapacityHistoryRequest", "calendarMode": "CalendarModeAdviceRequest"}
-    region = f"/compute/v1/projects/{PROJECT}/regions/us-central1/advice"
     for path, body in compute.requests:
         folder, _, method = path.rpartition("/")
-        assert folder == region
+        assert folder == f"/compute/v1/projects/{PROJECT}/regions/us-central1/advice"
         assert problems(schemas[method], body) == []
     assert {path.rpartition("/")[2] for path, _ in compute.requests} == schemas.keys()
-    for _, answer in (compute.answers["PREEMPTION"], compute.answers["PRICE"]):
-        assert problems("CapacityHistoryResponse", answer) == []
-    for _, answer in (compute.answers["calendarMode"], (200, windows(NO_OFFER))):
+    for name in ("PREEMPTION", "PRICE"):
+        assert problems("CapacityHistoryResponse", compute.answers[name][1]) == []
+    for answer in (compute.answers["calendarMode"][1], windows(NO_OFFER)):
         assert problems("CalendarModeAdviceResponse", answer) == []
     assert problems("CapacityHistoryRequest", {"machineType": "g2-standard-24"}) != []
 
@@ -159,9 +162,8 @@ def test_each_request_is_made_once_and_names_its_place(compute: Compute, tmp_pat
     price = advice.history_request("g2-standard-24", "PRICE")
     assert "locationPolicy" not in price
     assert price["instanceProperties"]["scheduling"] == {"provisioningModel": "SPOT"}
-    assert advice.history_request("g2-standard-24", "PREEMPTION", "us-central1-a")["locationPolicy"] == {
-        "location": "zones/us-central1-a"
-    }
+    history = advice.history_request("g2-standard-24", "PREEMPTION", "us-central1-a")
+    assert history["locationPolicy"] == {"location": "zones/us-central1-a"}
     spec = advice.window_request(advice.Nodes("a3-highgpu-8g", 2, ("us-central1-a",)), "us-central1", NOW)
     (nodes,) = spec["futureResourcesSpecs"].values()
     denied = {f"zones/us-central1-{letter}": {"preference": "DENY"} for letter in "bcf"}
@@ -181,11 +183,8 @@ def test_the_rate_of_the_current_day_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("money", "expected"),
     [
-        ({"units": "3"}, "3"),
+        *(({"units": "3"}, "3"), ({"units": "100"}, "100"), ({}, "0"), ({"units": "12", "nanos": 1}, "12.000000001")),
         ({"nanos": "478720000"}, "0.47872"),  # gcloud prints it as text
-        ({"units": "12", "nanos": 1}, "12.000000001"),
-        ({"units": "100"}, "100"),
-        ({}, "0"),
     ],
 )
 def test_amounts_of_money_are_exact(money: dict[str, Any], expected: str) -> None:
@@ -193,10 +192,9 @@ def test_amounts_of_money_are_exact(money: dict[str, Any], expected: str) -> Non
 
 
 def test_later_answers_replace_earlier_ones_and_measurements_stay(compute: Compute, tmp_path: Path) -> None:
-    old: dict[str, Any] = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60}
-    node = {"machineType": "g2-standard-24", "gpu": "nvidia-l4", "gpus": 2, "allocatable": {"cpu": "22"}, "nodes": 1}
     day = datetime.date(2026, 1, 1)
-    old["askedOn"] = day
+    old = {"machineType": "a3-highgpu-8g", "region": "us-central1", "nodes": 2, "days": 60, "askedOn": day}
+    node = {"machineType": "g2-standard-24", "gpu": "nvidia-l4", "gpus": 2, "allocatable": {"cpu": "22"}, "nodes": 1}
     content = {"nodes": [{**node, "measuredOn": day, "gkeVersion": "1.36"}], "windows": [old, {**old, "nodes": 9}]}
     (tmp_path / "calibration.yaml").write_text(yaml.safe_dump(content))
     before = today()
@@ -206,22 +204,13 @@ def test_later_answers_replace_earlier_ones_and_measurements_stay(compute: Compu
     asked = {entry.nodes: entry.asked_on for entry in written.windows if entry.machine_type == "a3-highgpu-8g"}
     assert asked.keys() == {2, 9}
     assert asked[9] == day < before <= asked[2] <= today()
-    assert calibration.read(file).written() == file.read_text()
+    assert written.written() == file.read_text()
 
 
 # ---------------------------------------------------------------------------------------------------- what is left out
-def test_machines_that_google_does_not_serve_are_named_and_left_out(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(compute, tmp_path)
-    output = capsys.readouterr().out
-    assert "v5e (ct5lp-hightpu-8t) is left out: Google publishes no Spot history of TPUs." in output
-    assert "t4 (n1-standard-8) is left out: Google publishes no Spot history of N1 machines with GPUs." in output
-    assert "n1-standard" not in json.dumps(compute.requests)
-    assert "ct5lp" not in json.dumps(compute.requests)
 
 
-def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     code, file = run(compute, tmp_path, gpuPools=None, computeClasses=None, serving=None)
     assert (code, compute.requests, file.exists()) == (0, [], False)
     output = capsys.readouterr().out
@@ -229,7 +218,7 @@ def test_stack_without_gpus_asks_nothing(compute: Compute, tmp_path: Path, capsy
     assert "no calibration file was written" in output
 
 
-def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers |= {"PREEMPTION": (200, {"machineType": "x"}), "PRICE": (200, {"priceHistory": []})}
     compute.answers["calendarMode"] = (200, windows(NO_OFFER))
     code, file = run(compute, tmp_path)
@@ -241,7 +230,7 @@ def test_empty_answers_are_no_failure(compute: Compute, tmp_path: Path, capsys: 
     assert "Calendar mode cannot reserve 2 a3-highgpu-8g in us-central1 within 60 days" in output
 
 
-def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_calendar_offer_is_no_failure(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers["calendarMode"] = error(400, "Machine type is not supported in region us-central1.")
     code, file = run(compute, tmp_path)
     assert (code, calibration.read(file).windows) == (0, [])
@@ -263,7 +252,7 @@ REFUSALS: dict[str, tuple[tuple[int, Any], str]] = {
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusals_say_their_reason_and_a_remedy(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: str
+    compute: Compute, tmp_path: Path, capsys: Capture, refusal: str
 ) -> None:
     compute.answers["PREEMPTION"], remedy = REFUSALS[refusal]
     code, file = run(compute, tmp_path)
@@ -279,9 +268,7 @@ def test_refusals_say_their_reason_and_a_remedy(
     assert not written.spot
 
 
-def test_machine_that_a_place_does_not_have_stops_no_other_request(
-    compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machine_that_a_place_lacks_stops_no_other_request(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     compute.answers["PREEMPTION"] = error(404, "The resource 'zones/us-central1-a' was not found.")
     code, file = run(compute, tmp_path)
     assert code == 1
@@ -291,7 +278,7 @@ def test_machine_that_a_place_does_not_have_stops_no_other_request(
     assert output.count("Check gcp:project, the location of the cluster and its zones") == 7
 
 
-def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "named.yaml"
     file.write_text(FIGURES.written())
     run(compute, tmp_path, calibration=str(file))
@@ -300,16 +287,13 @@ def test_configured_file_is_written(compute: Compute, tmp_path: Path, capsys: py
     assert "pulumi config set" not in capsys.readouterr().out
 
 
-def test_server_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, file = run(Compute(), tmp_path)
-    assert (code, file.exists()) == (1, False)
-    assert "does not respond" in capsys.readouterr().out
-
-
-def test_missing_credentials_stop_the_command(compute: Compute, tmp_path: Path) -> None:
+def test_missing_credentials_and_a_silent_server_are_named(compute: Compute, tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(Stop, match=r"Run: gcloud auth application-default login --project my-project"):
         run(compute, tmp_path, call=lambda *_: Answer(1, error="none"))
     assert compute.requests == []
+    code, file = run(Compute(), tmp_path)
+    assert (code, file.exists()) == (1, False)
+    assert "does not respond" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
@@ -330,34 +314,29 @@ def test_remarks_name_the_place_the_date_and_google() -> None:
         "Spot g2-standard-24 in us-central1: 0.47872 USD per hour since 2026-10-01, 0.4 to 0.6 within a year (Google's "
         "list price on 2026-11-20).",
     ]
-    reserved = ["Calendar mode can reserve 2 a3-highgpu-8g in us-central1-a from 2026-12-01 to 2026-12-08 (Google's "]
-    reserved[0] += "answer on 2026-11-20)."
     for mode in ("reservation", "flexStart", "queuedFlexStart"):
-        assert FIGURES.remarks("a3-highgpu-8g", mode) == reserved
+        assert FIGURES.remarks("a3-highgpu-8g", mode) == [
+            "Calendar mode can reserve 2 a3-highgpu-8g in us-central1-a from 2026-12-01 to 2026-12-08 (Google's answer "
+            "on 2026-11-20)."
+        ]
     assert FIGURES.remarks("g2-standard-24", "onDemand") == FIGURES.remarks("a3-highgpu-8g", "spot") == []
-
-
-def test_figures_read_as_they_were_written(tmp_path: Path) -> None:
-    file = tmp_path / "calibration.yaml"
-    file.write_text(FIGURES.written())
-    assert calibration.read(file) == FIGURES
 
 
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
-        ("spot", "rate", 1.5),
-        ("spot", "zone", "](https://example.com)"),
-        ("spotPrices", "perHour", "-1"),
-        ("spotPrices", "perHour", "NaN"),
-        ("spotPrices", "currency", "dollars"),
-        ("windows", "nodes", 0),
+        *(("spot", "rate", 1.5), ("spot", "zone", "](https://example.com)"), ("windows", "nodes", 0)),
+        *(("spotPrices", "perHour", "-1"), ("spotPrices", "perHour", "NaN"), ("spotPrices", "currency", "dollars")),
     ],
 )
-def test_impossible_figures_are_refused_with_their_path(tmp_path: Path, section: str, key: str, value: object) -> None:
+def test_figures_read_as_they_were_written_and_impossible_ones_are_refused(
+    tmp_path: Path, section: str, key: str, value: object
+) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(FIGURES.written())
+    assert calibration.read(file) == FIGURES
     content = yaml.safe_load(FIGURES.written())
     content[section][0][key] = value
-    file = tmp_path / "calibration.yaml"
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(calibration.BadCalibration) as bad:
         calibration.read(file)
@@ -413,16 +392,13 @@ def test_report_uses_googles_price_where_the_table_has_none(tmp_path: Path) -> N
     own = planned(tmp_path, per_hour={"g2-standard-24/spot": 2})
     assert "| 0.00 | 6.00 |" in own
     assert "Google's list price in" not in own
-
-
-def test_price_in_another_currency_is_not_used(tmp_path: Path) -> None:
     table_in_euro = prices.read(table(tmp_path, {"g2-standard-48/spot": 3}, "EUR"))
-    assert prices.with_google(table_in_euro, FIGURES) == table_in_euro
+    assert prices.with_google(table_in_euro, FIGURES) == table_in_euro, "a price in another currency is not used"
     assert prices.with_google(None, FIGURES) is None
 
 
 def test_rehearsal_names_what_google_said_and_uses_its_price(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     pools = (
         Nodes("burst", "spot", "g2-standard-24", "nvidia-l4", 2, came=3, after=3),
@@ -455,22 +431,18 @@ def test_rehearsal_names_what_google_said_and_uses_its_price(
     assert "0.00 → 1.44" in capsys.readouterr().out
 
 
-def test_rehearsal_without_flex_start_capacity_names_what_can_be_reserved_instead() -> None:
+def test_rehearsal_without_flex_start_capacity_names_what_can_be_reserved_instead(tmp_path: Path) -> None:
     assert rehearse.google_remarks((), ("flexStart", "spot"), FIGURES) == FIGURES.remarks("a3-highgpu-8g", "flexStart")
     assert rehearse.google_remarks((), ("onDemand",), FIGURES) == []
+    before = prepared.key("prod", configured(tmp_path, Calibration()), None)
+    assert prepared.key("prod", configured(tmp_path, FIGURES), None) == before, "figures make no kept base stale"
 
 
 def test_a_pool_that_loses_some_of_its_nodes_with_pods_says_that_gke_chooses_them() -> None:
     pool = Nodes("gpu", "onDemand", "g2-standard-12", before=3, went=1, after=2)
     drained = Interruption(named("llm/job/a"), "node pool gpu, despite its disruption budget", 1)
     shrinks = Forecast("s", "c", True, 1, 1, nodes=(pool,), interruptions=(drained,))
-    assert [*rehearse.chosen_by_google(shrinks)] == [
-        "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."
-    ]
+    note = "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."
+    assert [*rehearse.chosen_by_google(shrinks)] == [note]
     for quiet in (replace(shrinks, interruptions=()), replace(shrinks, nodes=(replace(pool, came=1, after=3),))):
         assert [*rehearse.chosen_by_google(quiet)] == []
-
-
-def test_figures_of_google_do_not_make_a_kept_base_stale(tmp_path: Path) -> None:
-    before = prepared.key("prod", configured(tmp_path, Calibration()), None)
-    assert prepared.key("prod", configured(tmp_path, FIGURES), None) == before

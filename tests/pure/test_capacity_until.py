@@ -1,7 +1,5 @@
 """The end of a reservation, in all that knows it: configuration, report, status, queue and forecasts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -54,38 +52,27 @@ def test_nodes_have_the_end_in_a_label() -> None:
     assert capacity_until({UNTIL: "tomorrow"}) is None
 
 
-@pytest.mark.parametrize(
-    ("now", "says"),
-    [
-        (END - timedelta(days=8), ""),
-        (
-            BEFORE,
-            "Google deletes the reservation and its machines at 2027-03-14T00:00:00Z. Pods of chat can be on them.",
-        ),
-        (END, "Google deleted the reservation and its machines at 2027-03-14T00:00:00Z."),
-    ],
-)
+DELETES = "Google deletes the reservation and its machines at 2027-03-14T00:00:00Z. Pods of chat can be on them."
+DELETED = "Google deleted the reservation and its machines at 2027-03-14T00:00:00Z."
+
+
+@pytest.mark.parametrize(("now", "says"), [(END - timedelta(days=8), ""), (BEFORE, DELETES), (END, DELETED)])
 def test_a_preview_warns_in_the_last_days_and_after_the_end(now: datetime, says: str) -> None:
     resolved = stack(pool("march", CALENDAR), pool("other"))
     found = ending_capacity(resolved.pools, resolved.placed, now)
     assert len(found) == bool(says)
     assert all(text.startswith("gke-ai:gpuPools[0].capacity.until: ") and says in text for text in found)
     assert all(("Name another reservation" in text) == (now == END) for text in found)
-
-
-def test_a_pool_without_workloads_is_warned_of_alone() -> None:
-    resolved = stack(pool("march", CALENDAR), pool("other"), on="other")
-    (text,) = ending_capacity(resolved.pools, resolved.placed, BEFORE)
-    assert "Pods of" not in text
+    unused = stack(pool("march", CALENDAR), pool("other"), on="other")
+    assert not any("Pods of" in text for text in ending_capacity(unused.pools, unused.placed, BEFORE))
 
 
 def test_the_report_names_the_end() -> None:
-    named = {"name": "march", "nodeConfig": {"labels": LABELS}}
-    resources = {
-        "a": Resource("a", NODE_POOL, inputs=named),
-        "b": Resource("b", NODE_POOL, inputs={"name": "other", "nodeConfig": {"labels": {"team": "a"}}}),
+    inputs = {
+        "a": {"name": "march", "nodeConfig": {"labels": LABELS}},
+        "b": {"name": "other", "nodeConfig": {"labels": {"team": "a"}}},
     }
-    (text,) = ends(resources)
+    (text,) = ends({name: Resource(name, NODE_POOL, inputs=values) for name, values in inputs.items()})
     assert text.startswith("The reservation of node pool march ends at 2027-03-14T00:00:00Z.")
 
 
@@ -96,10 +83,9 @@ def test_the_status_shows_the_end_of_a_pool_with_and_without_nodes() -> None:
     rows = [row[2] for row in pool_rows(ClusterObjects(nodes=[node], pools=[empty]))]
     assert rows == [f"reservation until {moment(later)} (in 9 d)", "reservation until 2020-01-01T00:00:00Z (ended)"]
     gone = {"name": "gone", "nodeConfig": {"labels": {UNTIL: "20200101T000000Z"}}}
-    steps = [*next_steps(Stack("prod"), ClusterObjects(pools=[empty, gone]), shortened=False)]
-    assert [step.partition(";")[0] for step in steps if "reservation" in step] == [
-        "the reservation of pool gone has ended"
-    ]
+    steps = next_steps(Stack("prod"), ClusterObjects(pools=[empty, gone]), shortened=False)
+    (step,) = (step for step in steps if "reservation" in step)
+    assert step.startswith("the reservation of pool gone has ended;")
 
 
 def test_tenants_are_told_the_end() -> None:
@@ -108,13 +94,8 @@ def test_tenants_are_told_the_end() -> None:
         "clusterQueues": [{"name": "q", "flavors": [{"flavor": "f", "quota": "derive"}]}],
         "localQueues": [{"name": "lq", "namespace": "team-a", "clusterQueue": "q"}],
     }
-    values = {
-        "cluster": {"mode": "standard"},
-        "gpuPools": [pool("march", CALENDAR)],
-        "queues": queues,
-        "tenants": [{"name": "team-a", "members": ["group:a@example.com"]}],
-    }
-    own = load(values, "my-project")
+    values = {"cluster": {"mode": "standard"}, "gpuPools": [pool("march", CALENDAR)], "queues": queues}
+    own = load({**values, "tenants": [{"name": "team-a", "members": ["group:a@example.com"]}]}, "my-project")
     (found,) = resolved(Published.parse(publish(own, own.spaces[0], "my-project"))).pools
     assert capacity_until(found.node_labels) == END
 
@@ -129,7 +110,6 @@ def test_submit_refuses_a_run_whose_pools_have_all_ended_and_notes_those_that_wi
     assert ending([], AFTER) == ("", [])
 
 
-# ------------------------------------------------------------------------------------------------------------ simulate
 def day(trace: list[Any], begin: datetime | None, *pools: Object) -> Replay:
     capacity = plenty()
     capacity.begin = begin
@@ -141,17 +121,13 @@ def day(trace: list[Any], begin: datetime | None, *pools: Object) -> Replay:
 FIXED = gpu_pool("march", nodes=(2, 2), capacity=CALENDAR)
 
 
-def test_a_run_loses_its_nodes_at_the_end_and_gets_no_others() -> None:
+def test_a_run_loses_its_nodes_at_the_end_and_gets_others_only_of_another_pool() -> None:
     first, second = day([run(0, 3000), run(10_000, 100)], END - timedelta(seconds=2000), FIXED).runs
     assert first.spans == [(0, 2000)]
     assert (first.expiries, first.ended, first.waited_for_nodes >= 0) == (1, False, True)
     assert (second.spans, second.holds_quota) == ([], True), "Kueue admits it, and no node comes"
-
-
-def test_a_run_goes_on_with_the_nodes_of_another_pool() -> None:
     (moved,) = day([run(0, 3000, checkpoint=100)], END - timedelta(seconds=2000), FIXED, gpu_pool("other")).runs
-    assert moved.ended
-    assert (moved.expiries, len(moved.spans)) == (1, 2)
+    assert (moved.ended, moved.expiries, len(moved.spans)) == (True, 1, 2)
 
 
 @pytest.mark.parametrize(("begin", "runs"), [(AFTER, False), (END, False), (None, True), (BEFORE, True)])
@@ -170,7 +146,6 @@ def test_a_simulation_notes_the_hour_of_the_end() -> None:
     assert [*simulate.reservation_ends("a.yaml", configured(8, gpuPools=[gpu_pool()]), BEFORE, runs)] == []
 
 
-# ---------------------------------------------------------------------------------------------------------------- when
 def question(*nodes: Object, flavors: tuple[str, ...] = ()) -> tuple[Answer, list[str]]:
     flavor = {"metadata": {"name": "l4"}, "spec": {"nodeLabels": {GKE_NODEPOOL: "march"}}}
     group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "l4", "resources": []}]}
@@ -198,13 +173,10 @@ def test_an_answer_knows_when_the_nodes_of_its_flavor_are_deleted(flavors: tuple
     assert question(flavors=flavors) == (replace(found, left=inf), [])
 
 
-def test_an_answer_after_the_end_says_that_pods_would_wait() -> None:
+def test_an_answer_after_the_end_says_that_pods_would_wait_and_a_later_start_is_none() -> None:
     found, notes = question(node("a", -timedelta(hours=1)))
     assert found.left == -3600
     assert "were deleted at" in notes[0]
-
-
-def test_a_start_after_the_end_is_none() -> None:
     waits = Answer("r", "training", waits=(600.0, inf, inf), left=7200.0)
     assert when.interval(waits).endswith("10.0 min to more than 2.0 h.")
     assert when.interval(replace(waits, waits=(inf,))) == "It starts in none of the replays within 2.0 h."

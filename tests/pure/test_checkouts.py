@@ -1,7 +1,5 @@
 """A stranger's checkout: its commits are read, and no program runs that its configuration names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from tests.support.actions import commit
 
 ABSENT = ("1" * 40, "2" * 40)
 JOB = "{apiVersion: batch/v1, kind: Job, metadata: {name: NAME, namespace: research}}"
+CHANGED = (["c"], ["b"])
 
 
 def source(folder: Path) -> plain.Manifests:
@@ -61,14 +60,12 @@ def needs_a_fetch(repository: Path, marker: Path) -> None:
 
 def everything(repository: Path, marker: Path) -> None:
     """Names a program in each key for one that git has for reading commands, and in an included file."""
-    program = repository / "program"
-    program.write_text(f"#!/bin/sh\ntouch {marker}\n")
-    program.chmod(0o755)
-    hooks = repository / "hooks"
-    for name in ("post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc"):
-        hooks.mkdir(exist_ok=True)
-        (hooks / name).write_text(program.read_text())
-        (hooks / name).chmod(0o755)
+    program, hooks = repository / "program", repository / "hooks"
+    hooks.mkdir(exist_ok=True)
+    events = ("post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc")
+    for file in (program, *(hooks / event for event in events)):
+        file.write_text(f"#!/bin/sh\ntouch {marker}\n")
+        file.chmod(0o755)
     core = ("fsmonitor", "pager", "sshCommand", "gitProxy", "askPass", "editor", "alternateRefsCommand")
     keys = "".join(f"\t{key} = {program}\n" for key in core)
     drivers = "".join(
@@ -87,15 +84,15 @@ def everything(repository: Path, marker: Path) -> None:
 def test_a_folder_that_is_a_bare_repository_runs_no_program(checkout: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     needs_a_fetch(checkout / "cluster", marker)
-    _runs_with_git_itself(checkout / "cluster", marker)
-    assert changed(checkout / "cluster") == (["c"], ["b"])
+    _runs_with_git_itself(checkout / "cluster", marker, "merge-base", "main", "HEAD")
+    assert changed(checkout / "cluster") == CHANGED
     assert not marker.exists()
 
 
-def _runs_with_git_itself(folder: Path, marker: Path) -> None:
+def _runs_with_git_itself(folder: Path, marker: Path, *command: str) -> None:
     """Otherwise the attack shows nothing."""
-    command = ["git", "-c", "safe.bareRepository=all", "-c", "safe.directory=*", "merge-base", "main", "HEAD"]
-    subprocess.run(command, cwd=folder, capture_output=True, timeout=60, check=False)
+    git = ["git", "-c", "safe.bareRepository=all", "-c", "safe.directory=*", *command]
+    subprocess.run(git, cwd=folder, capture_output=True, timeout=60, check=False)
     assert marker.exists()
     marker.unlink()
 
@@ -103,7 +100,7 @@ def _runs_with_git_itself(folder: Path, marker: Path) -> None:
 def test_the_repository_of_an_archive_runs_no_program(tmp_path: Path) -> None:
     folder, marker = write(tmp_path / "archive" / "cluster", "a"), tmp_path / "marker"
     needs_a_fetch(folder.parent / ".git", marker)
-    _runs_with_git_itself(folder.parent / ".git", marker)
+    _runs_with_git_itself(folder.parent / ".git", marker, "merge-base", "main", "HEAD")
     with pytest.raises(Stop, match="Git does not know where the branch"):
         source(folder)
     assert not marker.exists()
@@ -112,19 +109,16 @@ def test_the_repository_of_an_archive_runs_no_program(tmp_path: Path) -> None:
 def test_a_whole_repository_with_programs_in_every_key_is_read_and_runs_none(checkout: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     everything(checkout / ".git", marker)
-    subprocess.run(["git", "status"], cwd=checkout, capture_output=True, timeout=60, check=False)
-    assert marker.exists(), "git itself runs them"
-    marker.unlink()
-    assert changed(checkout / "cluster") == (["c"], ["b"])
+    _runs_with_git_itself(checkout, marker, "status")
+    assert changed(checkout / "cluster") == CHANGED
     assert not marker.exists()
 
 
 def test_git_reads_only_its_own_configuration(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Shows it for every key that git has or will have."""
     everything(checkout / ".git", tmp_path / "marker")
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "id")
+    for name, value in (("COUNT", "1"), ("KEY_0", "core.fsmonitor"), ("VALUE_0", "id")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
     monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))
     with git.checkout(checkout / "cluster") as around:
         assert around
@@ -142,23 +136,19 @@ def test_git_never_runs_in_a_strangers_folder(checkout: Path, monkeypatch: pytes
         return run(command, **more)
 
     monkeypatch.setattr("gke_ai.forecast.rehearse.git.subprocess.run", record)
-    assert changed(checkout / "cluster") == (["c"], ["b"])
+    assert changed(checkout / "cluster") == CHANGED
     assert folders
     assert not any(folder.is_relative_to(tmp_path / "repository") for folder in folders)
     assert not any(folder.exists() for folder in folders), "nothing stays behind"
 
 
-# ------------------------------------------------------------------------------------- forms of checkouts that are read
-def test_a_worktree_and_a_packed_repository_are_read(checkout: Path, tmp_path: Path) -> None:
+def test_a_worktree_a_packed_repository_and_a_clone_are_read(checkout: Path, tmp_path: Path) -> None:
     commit(checkout, "gc --quiet", f"worktree add --detach {tmp_path / 'tree'}")
     assert (tmp_path / "tree" / ".git").is_file()
-    assert changed(tmp_path / "tree" / "cluster") == (["c"], ["b"])
-
-
-def test_the_branch_main_of_the_remote_comes_first(checkout: Path, tmp_path: Path) -> None:
+    assert changed(tmp_path / "tree" / "cluster") == CHANGED
     commit(tmp_path, f"clone --quiet --branch change {checkout} {tmp_path / 'clone'}")
     commit(tmp_path / "clone", "branch main origin/change")
-    assert changed(tmp_path / "clone" / "cluster") == (["c"], ["b"])
+    assert changed(tmp_path / "clone" / "cluster") == CHANGED, "the branch main of the remote comes first"
 
 
 def test_a_kustomization_at_the_top_that_the_change_removes_is_rendered(checkout: Path) -> None:
@@ -168,27 +158,19 @@ def test_a_kustomization_at_the_top_that_the_change_removes_is_rendered(checkout
     assert changed(checkout) == (["a", "b"], ["old-a"])
 
 
-def test_files_that_git_lacks_are_no_empty_base(checkout: Path) -> None:
-    blob = subprocess.run(
-        ["git", "rev-parse", "main:cluster/b.yaml"], cwd=checkout, capture_output=True, text=True, check=True
-    ).stdout.strip()
+def test_a_base_that_git_cannot_read_is_not_empty(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["git", "rev-parse", "main:cluster/b.yaml"]
+    blob = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     (checkout / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(Stop, match=r"Git cannot read files of .* --base folder"):
         source(checkout / "cluster")
-
-
-def test_without_git_the_base_must_be_named(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        Stop, match=r"Git is not on PATH, and it reads what .*/repository had before the change.* --base"
-    ):
-        source(checkout / "cluster")
-
-
-def test_a_repository_that_never_answers_is_given_up(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = checkout / ".git" / "refs" / "heads" / "main"
     head.unlink()
     os.mkfifo(head)
     monkeypatch.setattr(git, "SECONDS", 1)
     with pytest.raises(Stop, match="does not end in 1 s"):
+        source(checkout / "cluster")
+    monkeypatch.setenv("PATH", str(checkout))
+    without_git = r"Git is not on PATH, and it reads what .*/repository had before the change.* --base"
+    with pytest.raises(Stop, match=without_git):
         source(checkout / "cluster")

@@ -1,7 +1,5 @@
 """Claims of devices in the status: allocated NICs of a pool, and what a pending pod waits for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -22,18 +20,15 @@ def node(name: str) -> Object:
     return {"metadata": metadata, "status": {"conditions": ready, "allocatable": {NVIDIA_GPU: "8"}}}
 
 
-def claim(name: str, node: str = "", count: int = 8) -> Object:
+def claim(name: str, node: str = "", count: int = 8, device_class: str = "") -> Object:
     """A claim of the template, with all NICs of a node or without any."""
-    devices = [
-        {"driver": DRIVER, "pool": f"{node}-{DRIVER}", "device": f"dra-net-device-{number + 1}"} for number in range(8)
-    ]
+    named = {"driver": DRIVER, "pool": f"{node}-{DRIVER}"}
+    devices = [{**named, "device": f"dra-net-device-{number + 1}"} for number in range(8)]
     template = claim_template("llm")["spec"]["spec"]
-    template["devices"]["requests"][0]["exactly"]["count"] = count
-    return {
-        "metadata": {"name": name, "namespace": "llm"},
-        "spec": template,
-        "status": {"allocation": {"devices": {"results": devices}}} if node else {},
-    }
+    template["devices"]["requests"][0]["exactly"] |= {"count": count}
+    template["devices"]["requests"][0]["exactly"] |= {"deviceClassName": device_class} if device_class else {}
+    status = {"allocation": {"devices": {"results": devices}}} if node else {}
+    return {"metadata": {"name": name, "namespace": "llm"}, "spec": template, "status": status}
 
 
 def pod(reason: str = "Unschedulable", created: str | None = "second-x7", **entry: str) -> Object:
@@ -49,13 +44,6 @@ def pod(reason: str = "Unschedulable", created: str | None = "second-x7", **entr
     }
 
 
-def why(pod: Object, *claims: Object, nodes: tuple[str, ...] = ("a", "b")) -> str:
-    """Why the pod waits, by the status."""
-    slices = [resource_slice(node(name)) for name in nodes]
-    ((_, text),) = status.waiting_rows(status.ClusterObjects(pods=[pod], claims=claims, slices=slices))
-    return text
-
-
 def test_a_pool_shows_how_many_of_its_nics_are_allocated() -> None:
     nodes = [node("a"), node("b")]
     slices = [resource_slice(item) for item in nodes]
@@ -66,26 +54,25 @@ def test_a_pool_shows_how_many_of_its_nics_are_allocated() -> None:
     assert used == "0 of 16"
 
 
+AB, OWN = ["a", "b"], claim("second-x7")
+NEITHER = claim("second-x7", device_class="compute-domain-channel.nvidia.com")
+
+
 @pytest.mark.parametrize(
     ("waiting", "claims", "nodes", "text"),
     [
-        (pod(), [claim("second-x7"), claim("first", "a"), claim("other", "b")], ("a", "b"), "than 0 free (0/2 nodes"),
-        (pod(), [claim("second-x7", count=9)], ("a", "b"), "requests 9 NICs, and no node has more than 8 free"),
-        (pod(), [claim("second-x7")], (), "claim second-x7 is not allocated: it requests 8 NICs, and no node has any"),
-        (pod(), [claim("second-x7"), claim("first", "a")], ("a", "b"), "and nodes that have them do not fit the pod"),
-        (pod(created=None), [], ("a",), "no claim rdma yet: see whether namespace llm has the template rdma"),
-        (pod(created=None, resourceClaimName="mine"), [], ("a",), "there is no claim mine in namespace llm"),
-        (pod(), [claim("second-x7", "a")], ("a",), "Unschedulable: 0/2 nodes are available"),
-        (pod("SchedulingGated"), [], ("a",), "SchedulingGated: its queue has not admitted it"),
+        (pod(), [OWN, claim("first", "a"), claim("other", "b")], AB, "than 0 free (0/2 nodes"),
+        (pod(), [claim("second-x7", count=9)], AB, "requests 9 NICs, and no node has more than 8 free"),
+        (pod(), [OWN], [], "claim second-x7 is not allocated: it requests 8 NICs, and no node has any"),
+        (pod(), [OWN, claim("first", "a")], AB, "and nodes that have them do not fit the pod"),
+        (pod(created=None), [], ["a"], "no claim rdma yet: see whether namespace llm has the template rdma"),
+        (pod(created=None, resourceClaimName="mine"), [], ["a"], "there is no claim mine in namespace llm"),
+        (pod(), [claim("second-x7", "a")], ["a"], "Unschedulable: 0/2 nodes are available"),
+        (pod("SchedulingGated"), [], ["a"], "SchedulingGated: its queue has not admitted it"),
+        (pod(), [NEITHER], AB, "Unschedulable: claim second-x7 is not allocated (0/2 nodes are available"),
     ],
 )
-def test_a_pending_pod_names_its_claim_and_what_it_lacks(
-    waiting: Object, claims: list[Object], nodes: tuple[str, ...], text: str
-) -> None:
-    assert text in why(waiting, *claims, nodes=nodes)
-
-
-def test_a_claim_of_other_devices_is_named_without_a_count() -> None:
-    other = claim("second-x7")
-    other["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "compute-domain-channel.nvidia.com"
-    assert why(pod(), other).startswith("Unschedulable: claim second-x7 is not allocated (0/2 nodes are available")
+def test_a_pending_pod_names_what_it_lacks(waiting: Object, claims: list[Object], nodes: list[str], text: str) -> None:
+    slices = [resource_slice(node(name)) for name in nodes]
+    ((_, why),) = status.waiting_rows(status.ClusterObjects(pods=[waiting], claims=claims, slices=slices))
+    assert text in why

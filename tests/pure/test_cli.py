@@ -1,7 +1,6 @@
 """The command `gke-ai`: its help, its options, and what it does outside the emulator."""
 
-from __future__ import annotations
-
+import io
 import json
 import shlex
 import subprocess
@@ -27,8 +26,6 @@ from tests.support.local_server import answering
 from tests.support.repository import ROOT
 
 VERBS = every_verb.commands
-# What a program outside the emulator has not.
-OF_THE_EMULATOR = ("GKE_AI_STATE", "GKE_AI_ROOT")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -40,16 +37,25 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside the emulator."""
-    for name in OF_THE_EMULATOR:
+    for name in ("GKE_AI_STATE", "GKE_AI_ROOT"):
         monkeypatch.delenv(name, raising=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------- help
-def test_the_help_lists_every_verb_in_a_section_and_the_exit_codes() -> None:
-    text = run("--help").stdout
+def test_the_help_lists_every_verb_in_a_section_with_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    gke_ai("--help")
+    text = capsys.readouterr().out
     assert [name for name in VERBS if f"\n  {name} " not in text] == []
     assert sorted(name for names in every_verb.sections.values() for name in names) == sorted(VERBS)
     assert "Exit codes: 0 done" in text
+    printed = " ".join(text.split())
+    assert "..." not in printed.replace("[ARGS]...", "")
+    assert [verb for verb in VERBS.values() if " ".join(verb.get_short_help_str(1000).split()) not in printed] == []
+
+
+def test_a_shell_gets_its_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_GKE_AI_COMPLETE", "zsh_source")
+    assert "#compdef gke-ai" in run().stdout
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -76,11 +82,6 @@ def test_the_help_imports_no_pulumi_and_no_kubernetes() -> None:
     code = f"import sys; from gke_ai.cli import verbs; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_a_shell_gets_its_completion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_GKE_AI_COMPLETE", "zsh_source")
-    assert "#compdef gke-ai" in run().stdout
 
 
 # ----------------------------------------------------------------------------------------------------------- exit codes
@@ -163,14 +164,6 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
         gke_ai(*sys.argv[1:])
 
 
-def test_the_help_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    gke_ai("--help")
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "..." not in printed.replace("[ARGS]...", "")
-    for verb in VERBS.values():
-        assert " ".join(verb.get_short_help_str(1000).split()) in printed
-
-
 @pytest.mark.usefixtures("google")
 @pytest.mark.parametrize(("run", "version"), [("nowhere", PROJECT_VERSION), ("run", "0.3.0")])
 def test_installed_emulator_has_the_commands_version(run: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,23 +175,19 @@ def test_installed_emulator_has_the_commands_version(run: str, version: str, mon
 
 
 @pytest.mark.usefixtures("google")
-def test_a_context_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Stack] = []
-    monkeypatch.setattr(status, "show", lambda stack, *_: shown.append(stack))
-    gke_ai("status", "--context", "team")
-    assert shown == [Context("team")]
-    monkeypatch.setenv("GKE_AI_STACK", "prod")
-    gke_ai("status", "--context", "team")
-    for verb in ("status", "doctor", "snapshot"):
-        with pytest.raises(click.UsageError, match="so --stack has no effect"):
-            gke_ai(verb, "--context", "team", "--stack", "prod")
-
-
-@pytest.mark.usefixtures("google")
-def test_a_context_that_the_kubeconfig_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_context_goes_alone_and_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(Stop, match=r"no usable context team: .* List the contexts:  kubectl config get-contexts"):
         gke_ai("status", "--context", "team")
+    shown: list[Stack] = []
+    monkeypatch.setattr(status, "show", lambda stack, *_: shown.append(stack))
+    gke_ai("status", "--context", "team")
+    monkeypatch.setenv("GKE_AI_STACK", "prod")
+    gke_ai("status", "--context", "team")
+    assert shown == [Context("team"), Context("team")]
+    for verb in ("status", "doctor", "snapshot"):
+        with pytest.raises(click.UsageError, match="so --stack has no effect"):
+            gke_ai(verb, "--context", "team", "--stack", "prod")
 
 
 NODE_INFO = {"kubeletVersion": "v1.36.3-gke.1", "osImage": "Ubuntu 24.04"}
@@ -206,26 +195,21 @@ NODE = {
     "metadata": {"name": "gpu-1", "labels": {"cloud.google.com/gke-accelerator": "nvidia-l4"}},
     "status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": NODE_INFO},
 }
-JOB = {
-    "metadata": {"name": "finetune", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
-    "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
-    "status": {},
-}
-QUEUED = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, "spec": {"containers": []}}
-SERVER = {"metadata": {"name": "gemma", "namespace": "team"}, "spec": {"replicas": 1, "template": QUEUED}}
-WORKLOADS = [
-    {
-        "metadata": {"name": f"job-{number}", "namespace": "team", "uid": f"{number}"},
-        "spec": {"queueName": "gpus"},
-        "status": {"conditions": []},
-    }
-    for number in range(status.ROWS + 1)
-]
+LABELS = {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}
+NO_CONTAINERS: dict[str, Any] = {"spec": {"containers": []}}
+SUSPENDED = {"spec": {"suspend": True, "template": NO_CONTAINERS}, "status": {}}
+JOB = {"metadata": {"name": "finetune", "namespace": "team", **LABELS}, **SUSPENDED}
+REPLICAS = {"replicas": 1, "template": {"metadata": LABELS, **NO_CONTAINERS}}
+SERVER = {"metadata": {"name": "gemma", "namespace": "team"}, "spec": REPLICAS}
+QUEUED = {"spec": {"queueName": "gpus"}, "status": {"conditions": []}}
 LISTS = {
     "/api/v1/nodes": [NODE],
     "/apis/batch/v1/jobs": [JOB],
     "/apis/apps/v1/deployments": [SERVER],
-    "/apis/kueue.x-k8s.io/v1beta2/workloads": WORKLOADS,
+    "/apis/kueue.x-k8s.io/v1beta2/workloads": [
+        {"metadata": {"name": f"job-{number}", "namespace": "team", "uid": f"{number}"}, **QUEUED}
+        for number in range(status.ROWS + 1)
+    ],
 }
 
 
@@ -258,20 +242,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
         yield
 
 
-@pytest.mark.parametrize(
-    ("installed", "command"),
-    [
-        (False, "make status STACK=dev ALL=1  or QUEUE=NAME"),
-        (True, "gke-ai status --emulator --stack dev --all  or --queue NAME"),
-    ],
-)
-def test_a_shortened_status_says_how_to_list_everything_on_the_emulator(
-    installed: bool, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_shortened_status_of_the_emulator_names_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GKE_AI_STATE", str(tmp_path))
-    monkeypatch.setattr(stacks, "INSTALLED", installed)
-    hint = next(status.next_steps(Stack("dev"), status.ClusterObjects(), shortened=True))
-    assert hint == f"list everything, or the workloads of a queue:  {command}"
+    installed = "gke-ai status --emulator --stack dev --all  or --queue NAME"
+    for is_installed, command in ((False, "make status STACK=dev ALL=1  or QUEUE=NAME"), (True, installed)):
+        monkeypatch.setattr(stacks, "INSTALLED", is_installed)
+        hint = next(status.next_steps(Stack("dev"), status.ClusterObjects(), shortened=True))
+        assert hint == f"list everything, or the workloads of a queue:  {command}"
 
 
 @pytest.mark.usefixtures("cluster")
@@ -333,21 +310,17 @@ def pulumi(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> P
     return recorder
 
 
-@pytest.mark.parametrize(("words", "asks"), [((), True), (("--yes",), False)])
-def test_up_on_google_cloud_shows_a_preview_and_asks(
-    words: tuple[str, ...], asks: bool, pulumi: Pulumi, tmp_path: Path
-) -> None:
-    (tmp_path / "prod.yaml").write_text("config: {}\n")
+@pytest.mark.parametrize(
+    ("config", "words", "options"),
+    [("{}", [], set()), ("{}", ["--yes"], {"--yes"}), ("{'gke-ai:policies': mandatory}", [], {"--policy-pack"})],
+    ids=["it asks", "it does not ask", "mandatory policies must pass before"],
+)
+def test_up_shows_a_preview(config: str, words: list[str], options: set[str], pulumi: Pulumi, tmp_path: Path) -> None:
+    (tmp_path / "prod.yaml").write_text(f"config: {config}\n")
     gke_ai("up", "--config", tmp_path / "prod.yaml", *words)
     command = pulumi.commands[-1]
     assert command[0] == "up"
-    assert ("--yes" in command, "--skip-preview" in command) == (not asks, False)
-
-
-def test_mandatory_policies_must_pass_before_an_up(pulumi: Pulumi, tmp_path: Path) -> None:
-    (tmp_path / "prod.yaml").write_text("config: {'gke-ai:policies': mandatory}\n")
-    gke_ai("up", "--config", tmp_path / "prod.yaml")
-    assert "--policy-pack" in pulumi.commands[-1]
+    assert {"--yes", "--skip-preview", "--policy-pack"} & {*command} == options
 
 
 @pytest.mark.parametrize(
@@ -363,22 +336,17 @@ def test_a_stack_is_not_created_on_google_cloud(error: str, says: str, pulumi: P
 
 
 @pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
-def test_down_on_google_cloud_asks(
-    answer: str, deleted: bool, pulumi: Pulumi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_down_asks_and_keeps_the_state(
+    answer: str, deleted: bool, pulumi: Pulumi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "answer").write_text(answer)
-    with (tmp_path / "answer").open() as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        try:
-            gke_ai("down", "--stack", "prod")
-        except click.Abort:
-            assert not deleted
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    try:
+        gke_ai("down", "--stack", "prod")
+    except click.Abort:
+        assert not deleted
     assert (("destroy", "prod") in pulumi.commands) == deleted
     pulumi.commands.clear()
     gke_ai("down", "--stack", "prod", "--yes")
     assert ("destroy", "prod") in pulumi.commands
-
-
-def test_the_state_of_google_cloud_is_kept_after_a_deletion(pulumi: Pulumi) -> None:
     deploy.delete(Stack("prod"))
     assert ("stack", "rm") not in [command[:2] for command in pulumi.commands]

@@ -1,7 +1,5 @@
 """The estimate of how long a new replica takes to read its model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,19 +37,24 @@ def estimate(**keys: Any) -> cold_start.ColdStart:
     return found
 
 
-def test_a_cache_on_the_disk_is_limited_by_the_disk() -> None:
-    assert estimate().size == SIZE
-    assert estimate().seconds == pytest.approx(SIZE / DISK)
-    text = str(estimate())
-    assert "llm/gemma reads 5.2 GB by Cloud Storage at 1.49 GB/s and pd-balanced of 200 GB at 0.20 GB/s" in text
-    assert "about 27 s, limited by pd-balanced of 200 GB. On a new node, its container starts in about 230 s" in text
-
-
-def test_the_estimate_names_what_each_faster_setting_would_take() -> None:
-    assert str(estimate()).endswith(
+def test_the_slowest_part_limits_a_server_and_the_estimate_names_what_each_faster_setting_would_take() -> None:
+    on_disk = estimate()
+    assert on_disk.size == SIZE
+    assert on_disk.seconds == pytest.approx(SIZE / DISK)
+    ways = "by Cloud Storage at 1.49 GB/s and pd-balanced of 200 GB at 0.20 GB/s"
+    took = "about 27 s, limited by pd-balanced of 200 GB. On a new node, its container starts in about 230 s"
+    others = (
         "Estimates with other settings: imageStreaming 20 s, secondaryBootDisk 8 s, modelCache.reader: streamer 4 s."
     )
-    assert str(estimate(cache=None)).endswith("modelCache.reader: streamer 4 s.")
+    assert f"llm/gemma reads 5.2 GB {ways}" in str(on_disk)
+    assert took in str(on_disk)
+    assert str(on_disk).endswith(others)
+    from_hub = estimate(cache=None)
+    assert [part.name for part in from_hub.parts] == ["Hugging Face", "pd-balanced of 200 GB"]
+    assert from_hub.seconds == pytest.approx(SIZE / DISK)
+    assert str(from_hub).endswith("modelCache.reader: streamer 4 s.")
+    for cache, image in (({"fileCacheMedium": "memory"}, None), ({"reader": "streamer"}, "vllm/vllm-openai:v0.11.2")):
+        assert estimate(cache=cache, image=image).seconds == pytest.approx(SIZE / (STREAMS * PER_STREAM))
 
 
 def test_the_page_shows_the_estimates_of_its_example() -> None:
@@ -62,33 +65,33 @@ def test_the_page_shows_the_estimates_of_its_example() -> None:
         assert f"| {took} s |" in row
 
 
-def on_pool(image: str, **pool: Any) -> cold_start.ColdStart:
+def on_pool(image: str, **pool: Any) -> dict[str, Any]:
     config = cache_example(image=image)
     config["gke-ai:gpuPools"][0] |= pool
-    (found,) = estimates(config)
-    return found
+    return config
 
 
-MIRRORED = "us-central1-docker.pkg.dev/example/docker-hub/vllm/vllm-openai:v0.31.0"
+HUB_IMAGE = "vllm/vllm-openai:v0.31.0"
+MIRRORED = f"us-central1-docker.pkg.dev/example/docker-hub/{HUB_IMAGE}"
+STREAMED = {"imageStreaming": True}
+PULLED, BOOT_DISK = "starts in about 230 s (its image pulled).", {"secondaryBootDisk": "global/images/vllm"}
+FROM_DISK = "about 8 s (secondaryBootDisk). Estimates with other settings: modelCache.reader: streamer 4 s."
 
 
 @pytest.mark.parametrize(
     ("image", "pool", "text"),
     [
-        (MIRRORED, {}, "starts in about 230 s (its image pulled)."),
-        (MIRRORED, {"imageStreaming": True}, "starts in about 20 s (imageStreaming). Estimates with other settings: "),
-        (MIRRORED.replace("us-central1-", "us-"), {"imageStreaming": True}, "about 20 s (imageStreaming)."),
-        (MIRRORED.replace("us-central1-", "us-east4-"), {"imageStreaming": True}, "about 230 s (its image pulled)."),
-        ("vllm/vllm-openai:v0.31.0", {"imageStreaming": True}, "about 230 s (its image pulled)."),
-        (
-            "vllm/vllm-openai:v0.31.0",
-            {"imageStreaming": True, "secondaryBootDisk": "global/images/vllm"},
-            "about 8 s (secondaryBootDisk). Estimates with other settings: modelCache.reader: streamer 4 s.",
-        ),
+        (MIRRORED, {}, PULLED),
+        (MIRRORED, STREAMED, "starts in about 20 s (imageStreaming). Estimates with other settings: "),
+        (MIRRORED.replace("us-central1-", "us-"), STREAMED, "about 20 s (imageStreaming)."),
+        (MIRRORED.replace("us-central1-", "us-east4-"), STREAMED, PULLED),
+        (HUB_IMAGE, STREAMED, PULLED),
+        (HUB_IMAGE, STREAMED | BOOT_DISK, FROM_DISK),
     ],
 )
 def test_a_container_starts_by_how_its_image_reaches_the_node(image: str, pool: dict[str, Any], text: str) -> None:
-    assert text in str(on_pool(image, **pool))
+    (found,) = estimates(on_pool(image, **pool))
+    assert text in str(found)
 
 
 def on_two_gpus(**keys: Any) -> dict[str, Any]:
@@ -97,18 +100,14 @@ def on_two_gpus(**keys: Any) -> dict[str, Any]:
     return config
 
 
-def test_several_gpus_divide_the_reading_of_the_streamer() -> None:
-    (found,) = estimates(on_two_gpus())
-    assert found.seconds == pytest.approx(SIZE / (2 * STREAMS * PER_STREAM))
+OLD_IMAGE = "vllm/vllm-openai:v0.20.1"
+OTHER_FLAG = ['--model-loader-extra-config={"concurrency":8}']
 
 
-def test_a_server_without_the_flag_reads_the_model_once_per_gpu() -> None:
-    for keys in (
-        {"image": "vllm/vllm-openai:v0.20.1"},
-        {"arguments": ['--model-loader-extra-config={"concurrency":8}']},
-    ):
-        (found,) = estimates(on_two_gpus(**keys))
-        assert found.seconds == pytest.approx(SIZE / (STREAMS * PER_STREAM))
+@pytest.mark.parametrize(("keys", "readers"), [({}, 2), ({"image": OLD_IMAGE}, 1), ({"arguments": OTHER_FLAG}, 1)])
+def test_several_gpus_with_the_flag_divide_the_reading_of_the_streamer(keys: dict[str, Any], readers: int) -> None:
+    (found,) = estimates(on_two_gpus(**keys))
+    assert found.seconds == pytest.approx(SIZE / (readers * STREAMS * PER_STREAM))
 
 
 def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None:
@@ -117,68 +116,48 @@ def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None
         return [flag for flag in server.section.command_line.flags if flag.startswith("--model-loader-extra-config")]
 
     assert flags(on_two_gpus()) == ['--model-loader-extra-config={"distributed":true}']
-    assert flags(on_two_gpus(image="vllm/vllm-openai:v0.20.1")) == []
+    assert flags(on_two_gpus(image=OLD_IMAGE)) == []
     assert flags(cache_example({"reader": "streamer"})) == []
     assert flags(cache_example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], "mounted bucket"
 
 
 def test_a_pool_that_streams_images_warns_of_an_image_that_it_pulls() -> None:
     def warned(image: str, **pool: Any) -> list[str]:
-        config = cache_example(image=image)
-        config["gke-ai:gpuPools"][0] |= pool
-        return warnings.images_without_streaming(load_stack(config).servers)
+        return warnings.images_without_streaming(load_stack(on_pool(image, **pool)).servers)
 
-    hub = "docker.io/vllm/vllm-openai:v0.31.0"
-    assert warned(hub, imageStreaming=True) == [
-        "gke-ai:serving[0].image: docker.io/vllm/vllm-openai:v0.31.0 is not in Artifact Registry in us-central1, so "
+    hub = f"docker.io/{HUB_IMAGE}"
+    assert warned(hub, **STREAMED) == [
+        f"gke-ai:serving[0].image: {hub} is not in Artifact Registry in us-central1, so "
         "gke-ai:gpuPools[0].imageStreaming does not apply to it. "
-        "Set us-central1-docker.pkg.dev/PROJECT/REPOSITORY/vllm/vllm-openai:v0.31.0, of a remote repository of its "
-        "registry."
+        f"Set us-central1-docker.pkg.dev/PROJECT/REPOSITORY/{HUB_IMAGE}, of a remote repository of its registry."
     ]
-    assert warned(MIRRORED, imageStreaming=True) == warned(hub) == []
-    assert warned(hub, imageStreaming=True, secondaryBootDisk="global/images/vllm") == []
-
-
-def test_a_cache_in_memory_and_the_streamer_are_limited_by_cloud_storage() -> None:
-    for cache, image in (({"fileCacheMedium": "memory"}, None), ({"reader": "streamer"}, "vllm/vllm-openai:v0.11.2")):
-        assert estimate(cache=cache, image=image).seconds == pytest.approx(SIZE / (STREAMS * PER_STREAM))
-
-
-def test_a_download_from_hugging_face_passes_the_disk_too() -> None:
-    found = estimate(cache=None)
-    assert [part.name for part in found.parts] == ["Hugging Face", "pd-balanced of 200 GB"]
-    assert found.seconds == pytest.approx(SIZE / DISK)
-
-
-def test_the_slowest_part_decides() -> None:
-    assert seconds(100, [Way("a", 10), Way("b", 5)]) == 20
-    assert ways("hub", None) == [Way("Hugging Face", HUB)]
+    assert warned(MIRRORED, **STREAMED) == warned(hub) == []
+    assert warned(hub, **STREAMED, **BOOT_DISK) == []
 
 
 def test_a_model_of_unknown_size_has_no_estimate() -> None:
     assert estimates(cache_example({"fileCache": "20Gi"}, model="example/unheard-of")) == []
+    assert seconds(100, [Way("a", 10), Way("b", 5)]) == 20, "the slowest part decides"
+    assert ways("hub", None) == [Way("Hugging Face", HUB)]
 
 
-def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "took", "text"),
+    [
+        ("modelLoad", 41, "Cold start: llm/gemma loads its model in 41 s, as measured. On a new node,"),
+        ("containerStart", 33, "Its container starts in 33 s, as measured. Estimates with other settings: modelCache"),
+    ],
+)
+def test_a_measurement_replaces_the_estimate(step: str, took: int, text: str, tmp_path: Path) -> None:
     file = tmp_path / "calibration.yaml"
     file.write_text(
-        "durations:\n- {step: modelLoad, of: llm/gemma, seconds: 41, maxSeconds: 60, count: 3, "
+        f"durations:\n- {{step: {step}, of: llm/gemma, seconds: {took}, maxSeconds: 60, count: 3, "
         "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
     )
     (found,) = estimates(cache_example() | {"gke-ai:calibration": str(file)})
-    assert found.seconds == 41
-    assert str(found).startswith("Cold start: llm/gemma loads its model in 41 s, as measured. On a new node,")
-    assert "modelCache" not in str(found), "no estimate stands beside a measurement"
-
-
-def test_a_measured_start_of_the_container_replaces_its_estimate(tmp_path: Path) -> None:
-    file = tmp_path / "calibration.yaml"
-    file.write_text(
-        "durations:\n- {step: containerStart, of: llm/gemma, seconds: 33, maxSeconds: 60, count: 3, "
-        "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
-    )
-    (found,) = estimates(cache_example() | {"gke-ai:calibration": str(file)})
-    assert "Its container starts in 33 s, as measured. Estimates with other settings: modelCache.reader" in str(found)
+    assert text in str(found)
+    if step == "modelLoad":
+        assert (found.seconds, "modelCache" in str(found)) == (41, False), "no estimate stands beside a measurement"
 
 
 def test_the_report_has_a_section_with_the_estimates() -> None:
@@ -191,13 +170,9 @@ def test_the_report_has_a_section_with_the_estimates() -> None:
 
 def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
     servers = [{"namespace": "llm", "name": name, "coldStartSeconds": s} for name, s in (("a", 94), ("b", 0))]
+    spec = {"replicas": 2, "template": {"metadata": {"labels": {QUEUE_LABEL: "q"}}}}
     deployments: list[Mapping[str, Any]] = [
-        {
-            "metadata": {"namespace": "llm", "name": name},
-            "spec": {"replicas": 2, "template": {"metadata": {"labels": {QUEUE_LABEL: "q"}}}},
-            "status": {"readyReplicas": 1},
-        }
-        for name in "ab"
+        {"metadata": {"namespace": "llm", "name": name}, "spec": spec, "status": {"readyReplicas": 1}} for name in "ab"
     ]
     snapshot = status.ClusterObjects(deployments=deployments, cold_starts=cold_starts({"servers": servers}))
     assert list(status.server_rows(snapshot)) == [("llm/a", "1 of 2", "1", "about 94 s"), ("llm/b", "1 of 2", "1", "–")]

@@ -1,7 +1,5 @@
 """Pods that the API server refuses: what a pod must find, what controllers say of it, and what quotas never allow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -19,37 +17,33 @@ from gke_ai.ops.submit.member import Member
 from tests.support.submitted import job
 
 Object = dict[str, Any]
+UNUSED: Any = None
+MEMBER = Member(UNUSED, "a")
+
+
+def volume(**source: Any) -> Object:
+    return {"volumes": [source]}
+
+
+SECRET, CONFIG_MAP = ("Secret", "a", ""), ("ConfigMap", "b", "")
+SECRET_OF_K, KEY = ("Secret", "a", "k"), {"name": "a", "key": "k"}
+TWO_SOURCES = [{"secret": {"name": "a"}}, {"configMap": {"name": "b"}}]
+WHOLE_ENV = {"envFrom": [{"secretRef": {"name": "a"}}, {"configMapRef": {"name": "b", "optional": 1}}]}
 
 
 @pytest.mark.parametrize(
     ("spec", "found"),
     [
-        ({"volumes": [{"secret": {"secretName": "a"}}]}, [("Secret", "a", "")]),
-        ({"volumes": [{"secret": {"secretName": "a", "items": [{"key": "k"}]}}]}, [("Secret", "a", "k")]),
-        ({"volumes": [{"secret": {"secretName": "a", "optional": True}}]}, []),
-        ({"volumes": [{"configMap": {"name": "a"}}]}, [("ConfigMap", "a", "")]),
-        ({"volumes": [{"persistentVolumeClaim": {"claimName": "a"}}]}, [("PersistentVolumeClaim", "a", "")]),
-        (
-            {"volumes": [{"projected": {"sources": [{"secret": {"name": "a"}}, {"configMap": {"name": "b"}}]}}]},
-            [("Secret", "a", ""), ("ConfigMap", "b", "")],
-        ),
-        ({"volumes": [{"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}, {"emptyDir": {}}]}, []),
-        (
-            {"containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "a", "key": "k"}}}, {"name": "x"}]}]},
-            [("Secret", "a", "k")],
-        ),
-        (
-            {"initContainers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": "a", "key": "k"}}}]}]},
-            [("ConfigMap", "a", "k")],
-        ),
-        (
-            {
-                "containers": [
-                    {"envFrom": [{"secretRef": {"name": "a"}}, {"configMapRef": {"name": "b", "optional": 1}}]}
-                ]
-            },
-            [("Secret", "a", ""), ("ConfigMap", "b", "")],
-        ),
+        (volume(secret={"secretName": "a"}), [SECRET]),
+        (volume(secret={"secretName": "a", "items": [{"key": "k"}]}), [SECRET_OF_K]),
+        (volume(secret={"secretName": "a", "optional": True}), []),
+        (volume(configMap={"name": "b"}), [CONFIG_MAP]),
+        (volume(persistentVolumeClaim={"claimName": "a"}), [("PersistentVolumeClaim", "a", "")]),
+        (volume(projected={"sources": TWO_SOURCES}), [SECRET, CONFIG_MAP]),
+        (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}, emptyDir={}), []),
+        ({"containers": [{"env": [{"valueFrom": {"secretKeyRef": KEY}}, {"name": "x"}]}]}, [SECRET_OF_K]),
+        ({"initContainers": [{"env": [{"valueFrom": {"configMapKeyRef": KEY}}]}]}, [("ConfigMap", "a", "k")]),
+        ({"containers": [WHOLE_ENV]}, [SECRET, CONFIG_MAP]),
         ({"imagePullSecrets": [{"name": "a"}], "volumes": None, "containers": [None]}, []),
     ],
 )
@@ -89,48 +83,40 @@ def test_a_run_whose_pods_are_refused_says_why(reason: str, monkeypatch: pytest.
     jobs = [{"metadata": {"uid": "child"}}]
     events = [event("other", "of another run", reason), event("child", "violates PodSecurity", reason)]
     monkeypatch.setattr(follow, "list_objects", lambda _, path, **__: jobs if path.endswith("jobs") else events)
-    unused: Any = None
     run = Run("mine", "a", "JobSet", item={"metadata": {"uid": "own"}, "spec": {}})
-    said = follow._refused(unused, run)
-    assert follow.Observation(run, None, [], "", said).progress == (
-        "0 of 1 pods run: the cluster refuses a pod: violates PodSecurity."
-    )
+    progress = follow.Observation(run, None, [], "", follow._refused(UNUSED, run)).progress
+    assert progress == "0 of 1 pods run: the cluster refuses a pod: violates PodSecurity."
     events.pop()
-    assert follow._refused(unused, run) == ""
+    assert follow._refused(UNUSED, run) == ""
 
 
-WARNED = (
-    "Validation failed for ValidatingAdmissionPolicy 'tenant-a' with binding 'tenant-a-warnings': uses a \"queue\"",
-    "Validation failed for ValidatingAdmissionPolicy 'tenant-a' with binding 'tenant-a-warnings': mounts a bucket",
-    'would violate PodSecurity "restricted:latest"',
-)
+BROKEN = "Validation failed for ValidatingAdmissionPolicy 'tenant-a' with binding 'tenant-a-warnings'"
+WARNED = (f'{BROKEN}: uses a "queue"', f"{BROKEN}: mounts a bucket", 'would violate PodSecurity "restricted:latest"')
+
+
+NO_QUEUE = "it is suspended, and no queue would start it. Set the label"
+NO_PODS = QUOTA.replace("used: pods=2, limited: pods=2", "used: pods=0, limited: pods=0")
 
 
 @pytest.mark.parametrize(
     ("answer", "kind", "found"),
     [
         (Answer(201, {}), "Pod", []),
-        (
-            Answer(201, {"spec": {"suspend": True}}),
-            "Job",
-            ["it is suspended, and no queue would start it. Set the label"],
-        ),
+        (Answer(201, {"spec": {"suspend": True}}), "Job", [NO_QUEUE]),
         (Answer(201, {"spec": {"suspend": True}, "metadata": {"labels": {QUEUE_LABEL: "q"}}}), "Job", []),
         (Answer(201, {}, warnings=WARNED), "Job", []),
         (Answer(403, {}, "denied request: uses a queue", WARNED), "Job", ['uses a "queue"', "mounts a bucket"]),
         (Answer(403, {}, "violates PodSecurity", WARNED[2:]), "Pod", ["violates PodSecurity"]),
         (Answer(403, {}, QUOTA), "Pod", []),  # others use it now, and the run waits for its queue first
-        (Answer(403, {}, QUOTA.replace("used: pods=2, limited: pods=2", "used: pods=0, limited: pods=0")), "Pod", [0]),
+        (Answer(403, {}, NO_PODS), "Pod", [Answer(403, {}, NO_PODS).reason]),
         (Answer(409, {}, "exists"), "Pod", []),
     ],
 )
-def test_broken_rules_are_named(answer: Answer, kind: str, found: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_rules_are_named(answer: Answer, kind: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = iter([answer, Answer(404)])
     monkeypatch.setattr(member, "request", lambda *_, **__: next(asked))
-    unused: Any = None
     item = {"kind": kind, "metadata": {"name": "x", "namespace": "a"}}
-    texts = [answer.reason if text == 0 else text for text in found]
-    assert [said[: len(text)] for said, text in zip(Member(unused, "a").refusals(item), texts, strict=True)] == texts
+    assert [said[: len(text)] for said, text in zip(MEMBER.refusals(item), found, strict=True)] == found
 
 
 def test_the_warnings_of_an_answer_are_read() -> None:
@@ -153,12 +139,11 @@ def test_the_warnings_of_an_answer_are_read() -> None:
 def test_quota_that_never_fits_a_whole_run_is_named(hard: Object, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quotas: Object = {"items": [{"metadata": {"name": "q"}, "spec": {"hard": hard}}]}
     monkeypatch.setattr(member, "request", lambda *_, **__: Answer(200, quotas))
-    unused: Any = None
     run = job({"cpu": "2", "nvidia.com/gpu": "1"}, pods=3)
-    problems = [*Member(unused, "a").quota_problems(run)]
+    problems = [*MEMBER.quota_problems(run)]
     assert (len(problems), found in "".join(problems)) == (bool(found), True), problems
     quotas["items"][0]["spec"]["scopes"] = ["BestEffort"]
-    assert [*Member(unused, "a").quota_problems(run)] == []
+    assert [*MEMBER.quota_problems(run)] == []
 
 
 @pytest.mark.parametrize(
@@ -173,6 +158,5 @@ def test_quota_that_never_fits_a_whole_run_is_named(hard: Object, found: str, mo
 )
 def test_a_missing_object_or_key_is_named(answer: Answer, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(member, "request", lambda *_, **__: answer)
-    unused: Any = None
-    text = Member(unused, "a").lacks(Reference("Secret", "s", "k"))
+    text = MEMBER.lacks(Reference("Secret", "s", "k"))
     assert (found in text, bool(text)) == (True, bool(found))

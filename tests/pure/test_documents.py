@@ -1,7 +1,5 @@
 """YAML of strangers: bounded, whoever reads it, and read as kubectl and Pulumi read it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -40,7 +38,6 @@ CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
 SECONDS, BYTES = 5, 50 * 2**20
 
 
-# ---------------------------------------------------------------------------------------------------- bounded
 def manager_configuration(file: Path) -> None:
     assert kueue.configuration(Answer(200, {"data": {kueue.KEY: file.read_text()}})) is None
     raise Stop(f"{file} is left out")
@@ -87,37 +84,36 @@ def test_the_emulator_refuses_what_grows_without_end(tmp_path: Path, monkeypatch
         ready.main()
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a: &a [*a]", "is not valid YAML: an alias contains itself."),
-        ("a: &a\n  <<: *a", "an alias contains itself"),
-        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "is nested too deeply"),
-        ("[" * 100_000, "is nested too deeply"),
-        ("a: [", "line 2: "),
-        ("a: \x00", "not allowed"),
-        ("a: *b", "line 1: found undefined alias"),
-        ("a: !!binary aGk=", "line 1: the tag !!binary is none of JSON. Remove it"),
-        ("a: !!set {x: , y: }", "the tag !!set is none"),
-        ("a: !!timestamp 2026-01-01", "the tag !!timestamp"),
-        ("a: !!omap [x: 1]", "the tag !!omap"),
-        ("a: !!python/object/apply:os.system [id]", "the tag !!python/object/apply:os.system"),
-        ("a: !secret x", "the tag !secret"),
-        ("a: !!int x", "'x' is no int"),
-        ("a: !!map [x]", "the tag !!map"),
-        ("a: .nan", ".nan is no number of JSON"),
-        ("a: -.inf", "is no number of JSON"),
-        ("? [x]\n: 1", "a key is a text"),
-        ("~: 1", "a key is a text"),
-        ("a:\n  <<: [1]", "line 2: a merge needs a mapping"),
-    ],
-    ids=lambda value: str(value)[:24],
-)
+NO_JSON = {
+    "a: &a [*a]": "is not valid YAML: an alias contains itself.",
+    "a: &a\n  <<: *a": "an alias contains itself",
+    "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1): "is nested too deeply",
+    "[" * 100_000: "is nested too deeply",
+    "a: [": "line 2: ",
+    "a: \x00": "not allowed",
+    "a: *b": "line 1: found undefined alias",
+    "a: !!binary aGk=": "line 1: the tag !!binary is none of JSON. Remove it",
+    "a: !!set {x: , y: }": "the tag !!set is none",
+    "a: !!timestamp 2026-01-01": "the tag !!timestamp",
+    "a: !!omap [x: 1]": "the tag !!omap",
+    "a: !secret x": "the tag !secret",
+    "a: !!map [x]": "the tag !!map",
+    "a: !!python/object/apply:os.system [id]": "the tag !!python/object/apply:os.system",
+    "a: !!int x": "'x' is no int",
+    "a: .nan": ".nan is no number of JSON",
+    "a: -.inf": "is no number of JSON",
+    "? [x]\n: 1": "a key is a text",
+    "~: 1": "a key is a text",
+    "a:\n  <<: [1]": "line 2: a merge needs a mapping",
+}
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: text[:24])
 @pytest.mark.parametrize("reader", Reader)
-def test_what_is_no_json_is_refused_with_its_line(text: str, reason: str, reader: Reader) -> None:
+def test_what_is_no_json_is_refused_with_its_line(text: str, reader: Reader) -> None:
     with pytest.raises(InvalidDocument) as refused:
         read(text, reader)
-    assert reason in str(refused.value)
+    assert NO_JSON[text] in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 600
 
@@ -132,7 +128,6 @@ def test_a_file_without_end_and_one_that_is_no_text_are_refused(tmp_path: Path) 
         read_file(tmp_path / "bytes", Reader.PULUMI)
 
 
-# ------------------------------------------------------------------------------------------------- as kubectl reads
 # What kubectl makes of a plain scalar: its JSON.
 YES = ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE", "!!bool&yes")
 NO = ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")
@@ -155,13 +150,13 @@ NUMBERS = {
     511: ("0777", "0x1FF"),
     0.5: (".5", "+.5", "0.5", "5e-1"),
     9.5: ("09.5", "9.5"),
+    0.55: (".5_5", ".55"),
     2**63 - 1: ("9223372036854775807",),
     -(2**63): ("-9223372036854775808",),
     # Larger ones are no integers.
     2.0**63: ("9223372036854775808",),
     2.0**64: ("18446744073709551615", "18446744073709551616"),
     1e21: ("1e21", "1000000000000000000000"),
-    0.55: (".5_5", ".55"),
 }
 SCALARS: dict[str, Any] = {
     **dict.fromkeys(YES, True),
@@ -177,17 +172,14 @@ SCALARS: dict[str, Any] = {
     "!!float&3": 3,
 }
 # Whole documents: keys that are no texts, equal keys, merges before and after the keys that they replace.
+X, A, W = {"a": 1, "b": 2}, {"a": 1}, {"a": 1, "b": 2}
 DOCUMENTS: dict[str, Any] = {
     "on: 1\n1: a\n1.5: b\n0x10: c\n": {"true": 1, "1": "a", "1.5": "b", "16": "c"},
     "a: 1\na: 2\n": {"a": 2},
-    "x: &x {a: 1, b: 2}\nw:\n  <<: *x\n  a: 3\n": {"x": {"a": 1, "b": 2}, "w": {"a": 3, "b": 2}},
-    "x: &x {a: 1, b: 2}\nw:\n  a: 3\n  <<: *x\n": {"x": {"a": 1, "b": 2}, "w": {"a": 1, "b": 2}},
-    "x: &x {a: 1}\nz: &z {a: 2, b: 2}\nw:\n  <<: [*x, *z]\n": {
-        "x": {"a": 1},
-        "z": {"a": 2, "b": 2},
-        "w": {"a": 1, "b": 2},
-    },
-    "'<<': {a: 1}\n": {"<<": {"a": 1}},
+    "x: &x {a: 1, b: 2}\nw:\n  <<: *x\n  a: 3\n": {"x": X, "w": {"a": 3, "b": 2}},
+    "x: &x {a: 1, b: 2}\nw:\n  a: 3\n  <<: *x\n": {"x": X, "w": W},
+    "x: &x {a: 1}\nz: &z {a: 2, b: 2}\nw:\n  <<: [*x, *z]\n": {"x": A, "z": {"a": 2, "b": 2}, "w": W},
+    "'<<': {a: 1}\n": {"<<": A},
     "a: |\n  yes\nb: >-\n  1\n  2\nc: [on, 'on']\n": {"a": "yes\n", "b": "1 2", "c": [True, "on"]},
 }
 
@@ -196,15 +188,10 @@ def plain(text: str) -> str:
     return text.replace("&", " ")
 
 
-@pytest.mark.parametrize("text", SCALARS)
-def test_a_scalar_is_read_as_kubectl_does(text: str) -> None:
-    (document,) = read(f"a: {plain(text)}\n", Reader.KUBECTL)
-    assert json.dumps(document["a"]) == json.dumps(SCALARS[text])
-
-
-@pytest.mark.parametrize("text", DOCUMENTS)
-def test_keys_and_merges_are_read_as_kubectl_does(text: str) -> None:
-    assert json.dumps(read(text, Reader.KUBECTL)) == json.dumps([DOCUMENTS[text]])
+@pytest.mark.parametrize("text", [*SCALARS, *DOCUMENTS])
+def test_a_scalar_or_document_is_read_as_kubectl_does(text: str) -> None:
+    whole, value = (text, DOCUMENTS[text]) if text in DOCUMENTS else (f"a: {plain(text)}\n", {"a": SCALARS[text]})
+    assert json.dumps(read(whole, Reader.KUBECTL)) == json.dumps([value])
 
 
 def number(digits: str) -> float:
@@ -229,7 +216,6 @@ def test_kubectl_itself_reads_them_so(tmp_path: Path) -> None:
         assert read(head + text, Reader.KUBECTL)[0]["data"] == value
 
 
-# -------------------------------------------------------------------------------------------------- as Pulumi reads
 def test_pulumi_reads_only_true_and_false_as_booleans_and_a_merge_replaces_nothing() -> None:
     text = "a: yes\nb: true\nc: off\ny: n\nd: 2026-01-01\nx: &x {a: 1, b: 2}\nz:\n  a: 3\n  <<: *x\n"
     merged = {"x": {"a": 1, "b": 2}, "z": {"a": 3, "b": 2}}
@@ -243,7 +229,6 @@ def test_what_the_program_writes_is_read_back() -> None:
     assert read(text, Reader.KUBECTL) == [{**value, "c": [1, 2.5, True, None, "0777", "1:30", False]}]
 
 
-# ------------------------------------------------------------------------------------------------------- one reader
 # Where PyYAML loads: tables of this project, output of Helm for pinned charts, and kubeconfigs, whose commands are run.
 LOADED = {
     *("gke_ai/catalog/documents.py", "gke_ai/catalog/tables.py", "gke_ai/forecast/rehearse/plain.py"),
@@ -257,9 +242,10 @@ def test_texts_of_strangers_have_one_reader() -> None:
     assert {str(file.relative_to(ROOT)) for file in files if loads.search(file.read_text())} == LOADED
 
 
-@pytest.mark.parametrize(
-    "text", ["1e5", "0o17", "y", "on", "~", "2026-01-01", "1_000", "12:30", ".5e1", "a\u2028b", "ä"]
-)
+TEXTS = ("1e5", "0o17", "y", "on", "~", "2026-01-01", "1_000", "12:30", ".5e1", "a\u2028b", "ä")
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_what_a_stack_publishes_is_read_as_the_same_texts(text: str) -> None:
     queues: dict[str, list[str]] = {"flavors": [], "clusterQueues": [], "localQueues": [], "priorityClasses": []}
     sections = {"gpuPools": [], "tpuPools": [], "queues": queues, "tenants": [{"name": "team"}]}

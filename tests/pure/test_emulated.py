@@ -1,12 +1,11 @@
 """The commands on one stack of the emulator: copies of configurations, and calls of the emulator's commands."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,12 @@ from tests.support import previews
 from tests.support.commands import gke_ai
 from tests.support.repository import ROOT
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture(autouse=True)
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(tmp_path: Path, monkeypatch: Patch) -> list[str]:
     """Records the calls of the emulator's commands, and answers as an emulator without resources."""
     commands: list[str] = []
 
@@ -50,21 +52,18 @@ def copied(name: str) -> dict[str, object]:
     return content
 
 
-def test_edited_configuration_is_read_again_without_naming_it_again(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    emulated.prepare("mine", source)
-    write(source, size=2)
-    emulated.prepare("mine", None)
-    assert copied("mine")["size"] == 2
-
-
-def test_source_is_never_written_to(tmp_path: Path) -> None:
+def test_edited_configuration_is_read_again_without_naming_it_again_and_never_written_to(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.yaml", size=1)
     before = source.read_text()
     stack = emulated.prepare("mine", source)
     assert stack.config_file
     assert stack.config_file != source
     assert source.read_text() == before
+    write(source, size=2)
+    emulated.prepare("mine", None)
+    assert copied("mine")["size"] == 2
+    with pytest.raises(Stop, match="There is no configuration"):
+        emulated.prepare("other", tmp_path / "nowhere.yaml")
 
 
 def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
@@ -97,14 +96,10 @@ def test_project_of_the_configuration_precedes_that_of_the_emulator(tmp_path: Pa
     assert copied("other")["gcp:project"] == existing.DEFAULTS["gcp:project"]
 
 
-def test_missing_configuration_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="There is no configuration"):
-        emulated.prepare("mine", tmp_path / "nowhere.yaml")
-
-
 # Another command on the same stack, which goes on until it is killed.
 DEPLOYS = """
 import json, sys, time
+from contextlib import contextmanager
 from pathlib import Path
 from emulator.commands import existing
 from gke_ai.workspace import emulated
@@ -115,48 +110,45 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def deploying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A command that deploys the stack `mine` with size 1."""
-    command = [sys.executable, "-c", DEPLOYS, str(write(tmp_path / "one.yaml", size=1))]
+@contextmanager
+def deploying(source: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that deploys the stack `mine` with this configuration."""
+    command = [sys.executable, "-c", DEPLOYS, str(source)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
-        assert other.stdout.readline() == "deploys\n"
-        yield other
+        try:
+            assert other.stdout.readline() == "deploys\n"
+            yield other
+        finally:
+            other.kill()
+
+
+def test_an_up_refuses_a_second_one_and_its_configuration(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "one.yaml", size=1), write(tmp_path / "two.yaml", size=2)
+    with deploying(first) as other:
+        with pytest.raises(Stop, match=r"two\.yaml is not the configuration with which another command deploys"):
+            emulated.prepare("mine", second, deploying=True)
+        emulated.prepare("mine", second)  # such as a status, which reads the state alone
+        assert copied("mine")["size"] == 1
+        emulated.prepare("mine", first, deploying=True)
+        emulated.prepare("mine", None, deploying=True)
         other.kill()
-
-
-def test_an_up_refuses_a_second_one_and_its_configuration(tmp_path: Path, deploying: subprocess.Popen[str]) -> None:
-    second = write(tmp_path / "two.yaml", size=2)
-    with pytest.raises(Stop, match=r"two\.yaml is not the configuration with which another command deploys"):
+        other.wait()
         emulated.prepare("mine", second, deploying=True)
-    emulated.prepare("mine", second)  # such as a status, which reads the state alone
-    assert copied("mine")["size"] == 1
-    emulated.prepare("mine", tmp_path / "one.yaml", deploying=True)
-    emulated.prepare("mine", None, deploying=True)
-    deploying.kill()
-    deploying.wait()
-    emulated.prepare("mine", second, deploying=True)
     assert copied("mine")["size"] == 2
 
 
 def test_an_up_with_another_file_of_a_section_is_refused_while_one_deploys(tmp_path: Path) -> None:
     (tmp_path / "buckets.yaml").write_text("[]\n")
     source = write(tmp_path / "one.yaml", **{"gke-ai:buckets": {"file": "buckets.yaml"}})
-    command = [sys.executable, "-c", DEPLOYS, str(source)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout
-        assert other.stdout.readline() == "deploys\n"
-        try:
+    with deploying(source):
+        emulated.prepare("mine", source, deploying=True)
+        (tmp_path / "buckets.yaml").write_text("[{name: other}]\n")
+        with pytest.raises(Stop, match="is not the configuration with which another command deploys"):
             emulated.prepare("mine", source, deploying=True)
-            (tmp_path / "buckets.yaml").write_text("[{name: other}]\n")
-            with pytest.raises(Stop, match="is not the configuration with which another command deploys"):
-                emulated.prepare("mine", source, deploying=True)
-        finally:
-            other.kill()
 
 
-def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: Patch) -> None:
     """On a full disk: it has the secrets that Pulumi encrypted."""
     source = write(tmp_path / "mine.yaml", size=1)
     emulated.prepare("mine", source)
@@ -172,61 +164,48 @@ def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
     assert copied("mine")["size"] == 1
 
 
-BROKEN = "config: {a: [1"
-
-
-def test_a_broken_copy_is_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    emulated.prepare("mine", write(tmp_path / "mine.yaml", size=1))
-    (emulated.copies() / "Pulumi.mine.yaml").write_text(BROKEN)
+def test_broken_configuration_stops_a_deployment_alone(tmp_path: Path, capsys: Capture) -> None:
+    broken, source = "config: {a: [1", write(tmp_path / "mine.yaml", size=1)
+    emulated.prepare("mine", source)
+    copy = emulated.copies() / "Pulumi.mine.yaml"
+    copy.write_text(broken)
     emulated.prepare("mine", None)
     assert copied("mine")["size"] == 1
     assert "is damaged and is written again" in capsys.readouterr().err
-
-
-def test_broken_configuration_stops_only_a_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "mine.yaml", size=1)
-    emulated.prepare("mine", source)
-    source.write_text(BROKEN)
+    source.write_text(broken)
     with pytest.raises(Stop, match=r"mine\.yaml is not valid YAML"):
         emulated.prepare("mine", None, deploying=True)
     emulated.prepare("mine", None)
     assert copied("mine")["size"] == 1
     assert "uses the configuration of the one before" in capsys.readouterr().err
-    (emulated.copies() / "Pulumi.mine.yaml").write_text(BROKEN)
+    copy.write_text(broken)
     with pytest.raises(Stop, match=r"mine\.yaml is not valid YAML"):
         emulated.prepare("mine", None)
 
 
-EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
+EXISTING = {"gke-ai:cluster": {"name": "team", "mode": "existing", "location": "us-east5"}}
 
 
-DEPLOYING = ("up", "preview", "policies", "preview-json", "report")
-
-
-@pytest.mark.parametrize("command", DEPLOYING)
-def test_missing_existing_cluster_stops_before_pulumi_runs(
-    command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["up", "preview", "policies", "preview-json", "report"])
+def test_missing_existing_cluster_stops_before_pulumi(
+    command: str, asked: list[str], tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
-    source = write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING})
     with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
-        gke_ai(command, "--config", source)
+        gke_ai(command, "--config", write(tmp_path / "mine.yaml", **EXISTING))
     assert asked == ["ready"]
 
 
 def test_stack_without_its_existing_cluster_can_be_deleted(
-    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: list[str], tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    no_stack: subprocess.CompletedProcess[str] = subprocess.CompletedProcess((), 1)
-    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: no_stack)
-    gke_ai("down", "--config", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: subprocess.CompletedProcess((), 1))
+    gke_ai("down", "--config", write(tmp_path / "mine.yaml", **EXISTING))
     assert "There is no stack mine" in capsys.readouterr().out
     assert asked == ["ready"]
 
 
-def test_a_saved_preview_is_read_without_its_stack(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_saved_preview_is_read_without_its_stack(asked: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     assert gke_ai("report", "--stack", "nowhere", "--from", previews.CHANGE) == 1  # its policies are mandatory
     assert capsys.readouterr().out.startswith("# Preview of")

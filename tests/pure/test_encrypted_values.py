@@ -1,8 +1,6 @@
 """A value that Pulumi encrypted is refused wherever the program would write it in plain text."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -10,47 +8,34 @@ import pytest
 
 from gke_ai import settings
 from gke_ai.settings.secrets import SECRETS
+from tests.support.mistakes import places, put
 from tests.support.recorder import PROJECT, configuration, run_program
 
 CANARY = "hf_canary-of-a-leaf"
 EXAMPLE = "examples/mixed-training-inference.yaml"
 
 
-def leaves(value: Any, *steps: str | int) -> Iterator[tuple[str | int, ...]]:
-    """Places of all values that are no objects and no lists."""
-    if isinstance(value, Mapping | list):
-        for step, inside in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from leaves(inside, *steps, step)
-    else:
-        yield steps
-
-
-def with_leaf(config: Mapping[str, Any], steps: tuple[str | int, ...], leaf: Any) -> dict[str, Any]:
-    """A copy of the configuration with another value at a place."""
-    changed: dict[str, Any] = deepcopy(dict(config))
-    at: Any = changed
-    for step in steps[:-1]:
-        at = at[step]
-    at[steps[-1]] = leaf
-    return changed
-
-
-def written(steps: tuple[str | int, ...]) -> str:
-    """A place as a path in the configuration."""
-    return "gke-ai:" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
+def is_leaf(value: Any, steps: tuple[str | int, ...]) -> bool:
+    """Whether a place has no object and no list."""
+    for step in steps:
+        value = value[step]
+    return not isinstance(value, Mapping | list)
 
 
 def test_each_encrypted_leaf_is_refused_at_its_path_and_nothing_else_is() -> None:
     config = {key.removeprefix("gke-ai:"): value for key, value in configuration(EXAMPLE).items() if "gke-ai:" in key}
     config["serving"][0]["env"] = {"API_TOKEN": "x"}
     known = {secret.key for secret in SECRETS}
-    places = [steps for key, value in config.items() if key not in known for steps in leaves(value, key)]
-    assert ("serving", 0, "env", "API_TOKEN") in places
-    for steps in places:
+    leaves = [steps for steps in places(config) if steps[0] not in known and is_leaf(config, steps)]
+    assert ("serving", 0, "env", "API_TOKEN") in leaves
+    for steps in leaves:
+        values = deepcopy(config)
+        put(".".join(map(str, steps)), {"secure": CANARY})(values)
         with pytest.raises(settings.BadConfiguration) as refused:
-            settings.load(with_leaf(config, steps, {"secure": CANARY}), PROJECT)
+            settings.load(values, PROJECT)
         at = [problem.path for problem in refused.value.problems if "encrypted value" in problem.cause]
-        assert at == [written(steps)]
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)[1:]
+        assert at == [f"gke-ai:{path}"]
         assert CANARY not in str(refused.value)
 
 

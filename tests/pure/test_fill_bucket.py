@@ -25,6 +25,8 @@ from programs.hugging_face import FILLING, MARKER, FillError, Hub, ModelFile, ne
 from tests.support.hub import COMMIT, MODEL, FakeHub, Request
 from tests.support.repository import ROOT
 
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 # The programs find each other there as in their pods.
 PODS = str(ROOT / "gke_ai" / "pods")
 
@@ -44,7 +46,7 @@ SECONDS = 30
 
 
 @pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_and_quick(monkeypatch: Patch) -> None:
     """Small blocks, and short pauses."""
     for module in (fill_bucket, hugging_face):
         monkeypatch.setattr(module, "BLOCK", BLOCK)
@@ -76,10 +78,8 @@ def start(folder: Path, hub: FakeHub, token: str = "", before: str = "") -> subp
     )
     variables = {"MODEL": MODEL, "REVISION": "main", "MODEL_DIRECTORY": str(folder), "HF_ENDPOINT": hub.url}
     environment = {**variables, "HF_TOKEN": token, "PATH": os.environ["PATH"], "PYTHONPATH": PODS}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
-    )
+    output: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, **output)
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -105,62 +105,50 @@ def is_complete(folder: Path, files: dict[str, bytes] | None = None) -> bool:
     if not (folder / MARKER).exists():
         return False
     assert contents(folder) == (FILES if files is None else files)
-    assert {name: entry["bytes"] for name, entry in marker(folder)["files"].items()} == {
-        name: len(content) for name, content in contents(folder).items()
-    }
+    sizes = {name: len(content) for name, content in contents(folder).items()}
+    assert {name: entry["bytes"] for name, entry in marker(folder)["files"].items()} == sizes
     assert not (folder / FILLING).exists()
     return True
 
 
-def test_folder_has_every_file_and_the_marker_its_commit_and_checksums(folder: Path, hub: FakeHub) -> None:
+def test_folder_has_every_file_and_the_marker_its_checksums(folder: Path, hub: FakeHub, capsys: Capture) -> None:
     fill(folder, hub)
     assert is_complete(folder)
     assert (marker(folder)["model"], marker(folder)["revision"], marker(folder)["commit"]) == (MODEL, "main", COMMIT)
     assert marker(folder)["files"][SHARD]["sha256"] == hashlib.sha256(FILES[SHARD]).hexdigest()
     assert "git" in marker(folder)["files"]["config.json"]
-
-
-def test_complete_folder_needs_no_request(folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(folder, hub)
     hub.requests.clear()
+    capsys.readouterr()
     fill(folder, hub)
-    assert hub.requests == []
+    assert hub.requests == [], "a complete folder needs none"
     assert COMMIT in capsys.readouterr().out
 
 
-def test_missing_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
+def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
     fill(folder, hub)
     (folder / SHARD).unlink()
     hub.requests.clear()
     fill(folder, hub)
     assert is_complete(folder)
     assert [sent.path for sent in hub.requests if "/resolve/" in sent.path] == [f"/{MODEL}/resolve/{COMMIT}/{SHARD}"]
-
-
-def test_truncated_file_of_a_complete_folder_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
-    fill(folder, hub)
     (folder / SHARD).write_bytes(FILES[SHARD][:-1])
     fill(folder, hub)
     assert is_complete(folder)
 
 
-def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) -> None:
-    further = {"pytorch_model.bin": b"1" * 100, "original/consolidated.00.pth": b"2" * 100}
-    with FakeHub({**FILES, **further}) as hub:
-        fill(folder, hub)
-    assert is_complete(folder)
-
-
-def test_copies_of_the_weights_in_folders_are_skipped() -> None:
-    """As in openai/gpt-oss-120b, whose `original` has the same 65 GB again."""
-    names = ("config.json", "model-00000-of-00001.safetensors", "original/model-1.safetensors", "original/config.json")
-    files = [ModelFile(name, 10, "git", "0") for name in names]
-    assert [file.name for file in needed(files)] == [names[0], names[1], names[3]]
-
-
-def test_weights_that_are_in_folders_alone_are_kept() -> None:
-    files = [ModelFile(name, 10, "git", "0") for name in ("config.json", "transformer/model.safetensors")]
-    assert needed(files) == files
+@pytest.mark.parametrize(
+    ("names", "skipped"),
+    [
+        # As in openai/gpt-oss-120b, whose `original` has the same 65 GB again.
+        (["config.json", "model-0.safetensors", "original/config.json"], ["original/model-1.safetensors"]),
+        (["config.json", "model.safetensors"], ["pytorch_model.bin", "original/consolidated.00.pth"]),
+        (["config.json", "transformer/model.safetensors"], []),
+    ],
+    ids=["copies of the weights in folders are skipped", "other formats are skipped", "weights in folders alone"],
+)
+def test_other_formats_and_copies_of_safetensors_are_skipped(names: list[str], skipped: list[str]) -> None:
+    files = [ModelFile(name, 10, "git", "0") for name in (*skipped, *names)]
+    assert [file.name for file in needed(files)] == names
 
 
 def test_model_without_safetensors_is_downloaded_in_its_format(folder: Path) -> None:
@@ -215,33 +203,28 @@ def test_damaged_part_is_noticed_and_downloaded_from_its_beginning(folder: Path,
     assert [request.start for request in hub.of(SHARD)] == [1000, 0]
 
 
-def test_connection_that_closes_early_continues_with_a_range(folder: Path, hub: FakeHub) -> None:
-    def closes_once(request: Request, content: bytes) -> bytes | None:
-        return content[:123_456] if request.start == 0 else None
-
-    hub.faults[SHARD] = closes_once
-    fill(folder, hub)
-    assert is_complete(folder)
-    assert [request.start for request in hub.of(SHARD)] == [0, 123_456]
-
-
-def test_server_without_ranges_is_read_from_the_beginning_and_nothing_written_twice(folder: Path, hub: FakeHub) -> None:
-    answers = iter([FILES[SHARD][:123_456]])
+@pytest.mark.parametrize(
+    ("answer", "ignores_ranges", "starts"),
+    [
+        (FILES[SHARD][:123_456], False, [0, 123_456]),
+        (FILES[SHARD][:123_456], True, [0, 123_456]),
+        (b"x" * len(FILES[SHARD]), False, [0, 0]),
+        ((403, {}), False, [0, 0]),
+    ],
+    ids=["closed early", "closed early by a server without ranges", "another checksum", "an expired address"],
+)
+def test_download_that_fails_once_continues_with_a_range_or_begins_again(
+    answer: Any, ignores_ranges: bool, starts: list[int], folder: Path, hub: FakeHub
+) -> None:
+    answers = iter([answer])
     hub.faults[SHARD] = lambda *_: next(answers, None)
-    hub.ignores_ranges = True
+    hub.ignores_ranges = ignores_ranges
     fill(folder, hub)
     assert is_complete(folder)
+    assert [request.start for request in hub.of(SHARD)] == starts
 
 
-def test_wrong_checksum_is_downloaded_again(folder: Path, hub: FakeHub) -> None:
-    answers = iter([b"x" * len(FILES[SHARD])])
-    hub.faults[SHARD] = lambda *_: next(answers, None)
-    fill(folder, hub)
-    assert is_complete(folder)
-    assert [request.start for request in hub.of(SHARD)] == [0, 0]
-
-
-def test_progress_loses_only_repeated_bytes(folder: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_loses_only_repeated_bytes(folder: Path, hub: FakeHub, capsys: Capture) -> None:
     shown: list[str] = []
 
     def is_shown_twice() -> bool:
@@ -278,7 +261,7 @@ def test_checksum_that_stays_wrong_fails_and_nothing_looks_complete(folder: Path
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["write", "close"])
 def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, code: int, call: str
+    folder: Path, hub: FakeHub, monkeypatch: Patch, code: int, call: str
 ) -> None:
     real = getattr(os, call)
 
@@ -297,7 +280,7 @@ def test_full_disk_fails_with_the_remedy_and_leaves_nothing_that_looks_complete(
     assert is_complete(folder)
 
 
-def test_file_that_can_not_be_written_is_closed_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_can_not_be_written_is_closed_only_once(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -346,9 +329,15 @@ def test_process_whose_part_another_one_deleted_finds_the_file_complete(folder: 
     assert is_complete(folder)
 
 
-def test_revision_that_moves_while_the_folder_is_filled_changes_nothing(folder: Path, hub: FakeHub) -> None:
-    source = folder / FILLING / fill_bucket.SOURCE
-    source.parent.mkdir(parents=True)
+@pytest.fixture
+def source(folder: Path) -> Path:
+    """The record of what a folder is filled with, which does not exist yet."""
+    file = folder / FILLING / fill_bucket.SOURCE
+    file.parent.mkdir(parents=True)
+    return file
+
+
+def test_revision_that_moves_meanwhile_changes_nothing(folder: Path, source: Path, hub: FakeHub) -> None:
     source.write_text(json.dumps({"commit": COMMIT}))
     fill(folder, hub)
     assert is_complete(folder)
@@ -368,10 +357,8 @@ def test_interrupted_repair_continues_with_the_commit_of_the_marker(folder: Path
     assert not any(request.path.endswith("/revision/main") for request in hub.requests)
 
 
-def test_record_that_a_kill_left_empty_is_written(folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_a_kill_left_empty_is_written(folder: Path, source: Path, hub: FakeHub, monkeypatch: Patch) -> None:
     monkeypatch.setattr(fill_bucket, "RECORD_PAUSE_SECONDS", 0.001)
-    source = folder / FILLING / fill_bucket.SOURCE
-    source.parent.mkdir(parents=True)
     source.touch()
     with pytest.raises(FillError, match="can't be written or read"):
         fill(folder, hub)
@@ -379,24 +366,17 @@ def test_record_that_a_kill_left_empty_is_written(folder: Path, hub: FakeHub, mo
     assert is_complete(folder)
 
 
-def test_gated_model_without_a_token_is_refused_with_the_remedy(folder: Path, hub: FakeHub) -> None:
-    hub.token = TOKEN
-    process = start(folder, hub)
-    output = output_of(process)
-    assert process.returncode == fill_bucket.EXIT_REFUSED
-    assert f"error: {hub.url}/{MODEL} refuses a request without a token (HTTP 401)." in output
-    assert "Accept its license" in output
-    assert "pulumi config set --secret gke-ai:hfToken" in output
-    assert contents(folder) == {}
-
-
-def test_token_without_access_is_refused_and_never_printed(folder: Path, hub: FakeHub) -> None:
+def test_gated_model_is_refused_with_the_remedy_and_the_token_is_never_printed(folder: Path, hub: FakeHub) -> None:
     hub.token = "another"
-    process = start(folder, hub, TOKEN)
-    output = output_of(process)
-    assert process.returncode == fill_bucket.EXIT_REFUSED
-    assert "refuses the token (HTTP 403)" in output
-    assert TOKEN not in output
+    for token, reason in (("", "a request without a token (HTTP 401)"), (TOKEN, "the token (HTTP 403)")):
+        process = start(folder, hub, token)
+        output = output_of(process)
+        assert process.returncode == fill_bucket.EXIT_REFUSED
+        assert f"error: {hub.url}/{MODEL} refuses {reason}." in output
+        assert "Accept its license" in output
+        assert TOKEN not in output
+        assert token or "pulumi config set --secret gke-ai:hfToken" in output
+    assert contents(folder) == {}
 
 
 def test_token_goes_to_hugging_face_and_not_to_the_host_of_the_files(folder: Path, hub: FakeHub) -> None:
@@ -418,9 +398,7 @@ def test_missing_model_is_refused(folder: Path, hub: FakeHub) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_busy_hub_is_asked_again_after_the_time_that_it_names(
-    folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_busy_hub_is_asked_again_when_it_says(folder: Path, hub: FakeHub, monkeypatch: Patch, status: int) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     answers = iter([(status, {"Retry-After": "7"}), (status, {})])
@@ -433,7 +411,7 @@ def test_busy_hub_is_asked_again_after_the_time_that_it_names(
     assert pauses[1] < 1
 
 
-def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, monkeypatch: Patch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(random, "uniform", lambda _, high: high)
@@ -445,20 +423,13 @@ def test_pauses_grow_and_a_silent_hub_is_an_error(folder: Path, hub: FakeHub, mo
     assert not (folder / MARKER).exists()
 
 
-def test_expired_address_of_a_file_is_asked_for_again(folder: Path, hub: FakeHub) -> None:
-    answers: Iterator[tuple[int, dict[str, str]]] = iter([(403, {})])
-    hub.faults[SHARD] = lambda *_: next(answers, None)
-    fill(folder, hub)
-    assert is_complete(folder)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("../escape", "/absolute", "a/../../b", MARKER, f"./{MARKER}", f".//{MARKER}", "a/./b", "a//b", "a/", ""),
-        *("nul\0", "line\n", "\ud800", "a/" + 256 * "x", 128 * "é", "/".join(5 * [200 * "x"])),
-    ],
+BAD_NAMES = (
+    *("../escape", "/absolute", "a/../../b", MARKER, f"./{MARKER}", f".//{MARKER}", "a/./b", "a//b", "a/", ""),
+    *("nul\0", "line\n", "\ud800", "a/" + 256 * "x", 128 * "é", "/".join(5 * [200 * "x"])),
 )
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_file_name_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     with FakeHub({name: b"x"}) as hub, pytest.raises(FillError, match="can't be stored under this name"):
         fill(folder, hub)

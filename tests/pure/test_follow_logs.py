@@ -1,7 +1,5 @@
 """`gke-ai logs --follow` without a cluster: pods that restart, come later and lose the connection."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -108,14 +106,11 @@ def test_a_log_is_taken_up_where_its_connection_broke(monkeypatch: pytest.Monkey
     assert "tailLines" not in cluster.asked[1][1]
 
 
-def test_a_refused_log_is_named_once_and_that_of_a_deleted_pod_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_log_is_named_once_and_that_of_a_deleted_pod_or_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "on_emulator", lambda: False)
     cluster = Cluster(monkeypatch, [[pod("mine-0"), pod("mine-1")] for _ in range(4)])
     cluster.logs = {"mine-0": [403], "mine-1": [404]}
     assert cluster.follow()[0] == ["mine-0: no log: the cluster refuses it (HTTP 403)"]
-
-
-def test_a_deleted_run_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, summary = Cluster(monkeypatch, [[]], end="").follow()
     assert shown == []
     assert summary[0].startswith("JobSet team-a/mine: Gone")

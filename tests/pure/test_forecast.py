@@ -1,10 +1,9 @@
 """Forecasts are read from timelines: evictions, starts, waits, servers, nodes and interruptions, with stable names."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +31,12 @@ from gke_ai.forecast.result.forecast import (
 from gke_ai.workspace.emulation import CAPACITY
 from tests.support.rehearsal.outcomes import compare, differences
 from tests.support.timelines import (
+    GEMMA,
+    JOB,
+    RUN,
+    RUNS,
     UNUSED,
-    Item,
+    Observed,
     cluster_queue,
     cohort,
     conditions,
@@ -49,9 +52,6 @@ from tests.support.timelines import (
     workload,
 )
 
-JOB = owned("Job", "finetune", "job-uid")
-RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
-RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
 EVICTED = (3, "workload", evicted("wj", JOB, "other", "unknown"))
 POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")
 
@@ -82,20 +82,26 @@ def scaled_up(suffix: str = "1") -> Timeline:
 
 
 def test_second_replica_preempts_the_run() -> None:
-    forecast = outcome(scaled_up(), compression=60)
+    forecast = outcome(scaled_up(), compression=60, horizon=3600)
     assert forecast.evictions == (Eviction(RUN, "lq", 20, "Preempted", "InClusterQueue", GEMMA, "l4", 3),)
     assert forecast.starts == (Start(GEMMA, "lq", 30, "l4", 4, 2),)
     (wait,) = forecast.waits
     assert (wait.workload, wait.text, wait.before) == (RUN, "2 more GPUs in flavor l4", False)
-    assert forecast.ends == ()
-    assert forecast.interruptions == (), "Kueue's eviction is no other interruption"
+    assert (forecast.ends, forecast.interruptions) == ((), ()), "Kueue's eviction is no other interruption"
+    assert forecast.servers == (Server("llm/gemma", "lq", 1, 2, 1, 2, 1, 0),)
+    (accelerators,) = forecast.accelerators
+    assert (accelerators.accelerator, accelerators.capacity, accelerators.nodes_before) == ("nvidia-l4", "onDemand", 2)
+    assert (accelerators.used_before, accelerators.used_after) == (4, 4)
+    assert (accelerators.node_hours_before, accelerators.node_hours_after) == (2.0, 2.0)
 
 
 def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
-    (lane,) = [lane for lane in outcome(scaled_up(), compression=60).lanes if lane.group == "server"]
+    run = Lane("workload", "llm/job/finetune", ((0, "running"), (3, "evicted")))
     # The pod is held back for 5 s, from 4.2 s to 9.2 s: 5 minutes on Google Cloud.
-    assert lane == Lane("server", "llm/gemma", ((0, Count(1, 1)), (2, Count(1, 2)), (304, Count(2, 2))))
-    assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, Count(2, 2))
+    for compression, ready in ((60, 304), (1, 9)):
+        server = Lane("server", "llm/gemma", ((0, Count(1, 1)), (2, Count(1, 2)), (ready, Count(2, 2))))
+        lanes = outcome(scaled_up(), compression=compression).lanes
+        assert [lane for lane in lanes if lane.group != "nodes"] == [run, server]
 
 
 def test_what_kueue_decides_while_a_node_starts_is_not_stretched() -> None:
@@ -121,50 +127,23 @@ def test_the_seconds_of_a_restore_are_no_waiting() -> None:
     assert [start.waited for start in outcome(replace(recorded, restored=60.0)).starts] == [51]
 
 
-def test_a_server_that_grows_loses_no_replica() -> None:
-    (server,) = outcome(scaled_up(), compression=60).servers
-    assert server == Server("llm/gemma", "lq", 1, 2, 1, 2, 1, 0)
-
-
 def test_random_names_change_nothing() -> None:
     assert outcome(scaled_up("x9z")) == outcome(scaled_up("1"))
-    assert outcome(scaled_up("x9z")).written() == outcome(scaled_up("1")).written()
 
 
-def test_accelerators_in_use_are_counted_before_and_after() -> None:
-    (accelerators,) = outcome(scaled_up(), horizon=3600).accelerators
-    assert (accelerators.accelerator, accelerators.capacity, accelerators.nodes_before) == ("nvidia-l4", "onDemand", 2)
-    assert (accelerators.used_before, accelerators.used_after) == (4, 4)
-    assert (accelerators.node_hours_before, accelerators.node_hours_after) == (2.0, 2.0)
-
-
-def test_states_of_a_run_are_a_lane() -> None:
-    (lane,) = [lane for lane in outcome(scaled_up()).lanes if lane.group == "workload"]
-    assert lane == Lane("workload", "llm/job/finetune", ((0, "running"), (3, "evicted")))
-
-
-def test_evicted_and_admitted_again_is_both() -> None:
-    again = timeline(RUNS, EVICTED, (13, "workload", workload("wj", JOB, 20, flavor="spot")))
-    forecast = outcome(again)
+def test_evicted_and_admitted_again_is_both_and_evicted_twice_is_one_run() -> None:
+    forecast = outcome(timeline(RUNS, EVICTED, (13, "workload", workload("wj", JOB, 20, flavor="spot"))))
     assert [(entry.workload, str(entry.preemptor)) for entry in forecast.evictions] == [(RUN, "")]
     assert forecast.starts == (Start(RUN, "lq", 20, "spot", 13, 10),)
     assert forecast.waits == ()
-
-
-def test_a_run_that_is_evicted_twice_is_one_run() -> None:
-    twice = timeline(
-        RUNS,
-        EVICTED,
-        (13, "workload", workload("wj", JOB, 20, flavor="l4")),
-        (20, "workload", evicted("wj", JOB, "other", "unknown")),
-    )
+    twice = timeline(RUNS, EVICTED, (13, "workload", RUNS[2]), (20, *EVICTED[1:]))
     (eviction,) = outcome(twice).evictions
     assert (eviction.seconds, eviction.count) == (3, 1)
 
 
 def test_an_eviction_from_before_the_change_is_no_result_of_it() -> None:
-    waits = timeline((-1, "workload", evicted("wj", JOB, "x", "y")), (5, "workload", evicted("wj", JOB, "x", "y")))
-    forecast = outcome(waits)
+    item = evicted("wj", JOB, "x", "y")
+    forecast = outcome(timeline((-1, "workload", item), (5, "workload", item)))
     assert forecast.evictions == ()
     assert [(wait.workload, wait.before) for wait in forecast.waits] == [(RUN, True)]
 
@@ -207,27 +186,23 @@ def test_a_replica_that_kueue_admits_while_it_is_deleted_does_not_start() -> Non
     assert [(end.workload, end.how, end.count) for end in outcome(fewer).ends] == [(GEMMA, "Deleted", 2)]
 
 
-def test_a_finished_run_and_a_deleted_one_end() -> None:
-    other = owned("Job", "old", "old-uid")
-    ends = timeline(
-        RUNS,
-        (-1, "workload", workload("wo", other, 20, flavor="l4")),
-        (3, "workload", workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished"))),
-        (4, "workload", workload("wo", other, 20, flavor="l4"), "gone"),
-    )
-    assert outcome(ends).ends == (End(RUN, "Succeeded", 3), End(named("llm/job/old"), "Deleted", 4))
+SUCCEEDED = workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", ""))
+ORPHANED = workload("wj", JOB, 20, flavor="l4", Finished=("True", "OwnerNotFound", ""))
 
 
-def test_a_deleted_run_has_not_succeeded_although_kueue_finishes_its_workload() -> None:
-    finished = workload("wj", JOB, 20, flavor="l4", Finished=("True", "OwnerNotFound", "The owner is not found"))
-    deleted = timeline(RUNS, (3, "workload", finished), (4, "workload", finished, "gone"))
-    assert [(end.workload, end.how) for end in outcome(deleted).ends] == [(RUN, "Deleted")]
-
-
-def test_a_run_that_waits_after_an_eviction_and_is_deleted_ends() -> None:
-    item = EVICTED[2]
-    removed = timeline((-1, "workload", item), (3, "workload", item, "gone"))
-    assert outcome(removed).ends == (End(RUN, "Deleted", 3),)
+@pytest.mark.parametrize(
+    ("observed", "ends"),
+    [
+        ([RUNS, (3, "workload", SUCCEEDED)], (End(RUN, "Succeeded", 3),)),
+        ([RUNS, (4, "workload", RUNS[2], "gone")], (End(RUN, "Deleted", 4),)),
+        ([RUNS, (3, "workload", ORPHANED), (4, "workload", ORPHANED, "gone")], (End(RUN, "Deleted", 3),)),
+        ([(-1, *EVICTED[1:]), (3, *EVICTED[1:], "gone")], (End(RUN, "Deleted", 3),)),
+        ([RUNS, (3, "workload", RUNS[2], "gone"), (3, "workload", waiting("w2", JOB, 20))], ()),
+    ],
+    ids=["finished", "deleted", "its Workload finishes as its Job is deleted", "evicted and deleted", "a new Workload"],
+)
+def test_the_end_of_a_run_has_its_cause(observed: list[Observed], ends: tuple[End, ...]) -> None:
+    assert outcome(timeline(*observed)).ends == ends
 
 
 def test_what_ends_before_the_change_is_no_result_of_it() -> None:
@@ -244,63 +219,54 @@ def test_what_ends_before_the_change_is_no_result_of_it() -> None:
     assert (forecast.ends, forecast.interruptions, forecast.nodes, forecast.accelerators) == ((), (), (), ())
 
 
-def test_a_replaced_workload_of_the_same_job_does_not_end() -> None:
-    replaced = timeline(
-        (-1, "workload", workload("w1", JOB, 20, flavor="l4")),
-        (3, "workload", workload("w1", JOB, 20, flavor="l4"), "gone"),
-        (3, "workload", waiting("w2", JOB, 20)),
-    )
-    assert outcome(replaced).ends == ()
+def queue(*amounts: str, at: float = 1, **limits: str) -> Observed:
+    return (at, "queue", cluster_queue(*amounts, **limits))
 
 
-def test_a_queue_over_its_lowered_quota_is_named() -> None:
-    lowered = timeline(
-        (-1, "queue", cluster_queue("gpus", "8", "6")),
-        (2, "queue", cluster_queue("gpus", "4", "6")),
-        (-1, "queue", cluster_queue("old", "1", "2")),
-    )
-    assert outcome(lowered).over_quota == (
-        OverQuota("gpus", "l4", "nvidia.com/gpu", "6", "4"),
-        OverQuota("old", "l4", "nvidia.com/gpu", "2", "1", before=True),
-    )
+def group(*amounts: str, **limits: str) -> Observed:
+    return (1, "cohort", cohort(*amounts, **limits))
 
 
-def test_a_queue_that_borrows_from_its_cohort_is_not_over_its_quota() -> None:
-    borrows = timeline(
-        (1, "queue", cluster_queue("a", "2", "5", "all")), (1, "queue", cluster_queue("b", "4", "1", "all"))
-    )
-    assert outcome(borrows).over_quota == ()
-    beyond = timeline(
-        (1, "queue", cluster_queue("a", "2", "5", "all")), (1, "queue", cluster_queue("b", "2", "1", "all"))
-    )
-    assert outcome(beyond).over_quota == (OverQuota("a, b", "l4", "nvidia.com/gpu", "6", "4"),)
+def over(queues: str, used: str, quota: str, before: bool = False) -> OverQuota:
+    return OverQuota(queues, "l4", "nvidia.com/gpu", used, quota, before=before)
 
 
-def over(*observed: tuple[float, str, Item]) -> set[tuple[str, str, str, bool]]:
-    """The cluster queues over their quota, with the amount in use, the quota, and whether it was so before."""
-    entries = outcome(timeline(*observed)).over_quota
-    return {(entry.queues, entry.used, entry.quota, entry.before) for entry in entries}
+LENDS, BORROWS = queue("serving", "4", "0", "all", at=-1, lendingLimit="4"), queue("b", "4", "8", "all", at=-1)
+NO_LONGER_LENDS = queue("serving", "4", "0", "all", at=2, lendingLimit="0")
+USES_ITS_OWN = queue("serving", "4", "4", "all", lendingLimit="0")
+FREE, SHARES = queue("serving", "8", "0", "all"), queue("serving", "4", "3", "all", lendingLimit="1")
+ALONE, TEAM = queue("training", "4", "8", "all", lendingLimit="0"), queue("b", "0", "24", "team")
+IN_ALL, LIMITED = group("team", "8", "all"), group("team", "8", "all", borrowingLimit="2")
+OTHER = group("other", "16", "all", lendingLimit="10")
+CYCLE = [group("a", "1", "b"), group("b", "1", "a")]
+OVER_QUOTA: dict[str, tuple[list[Observed], list[OverQuota]]] = {
+    "lowered, beside one that was over it before": (
+        [queue("a", "8", "6", at=-1), queue("a", "4", "6", at=2), queue("old", "1", "2", at=-1)],
+        [over("a", "6", "4"), over("old", "2", "1", before=True)],
+    ),
+    "further over it": ([queue("a", "4", "6", at=-1), queue("a", "2", "6", at=2)], [over("a", "6", "2")]),
+    "it borrows from its cohort": ([queue("a", "2", "5", "all"), queue("b", "4", "1", "all")], []),
+    "the cohort has less": ([queue("a", "2", "5", "all"), queue("b", "2", "1", "all")], [over("a, b", "6", "4")]),
+    "it borrows what another lends": ([LENDS, BORROWS], []),
+    "the other lends nothing any more": ([LENDS, BORROWS, NO_LONGER_LENDS], [over("b", "8", "4")]),
+    "what another keeps does not count": ([USES_ITS_OWN, queue("b", "4", "4", "all")], []),
+    "it shares nothing": ([ALONE], [over("training", "8", "4")]),
+    "with all that they use, not only what they share": ([ALONE, SHARES], [over("serving, training", "11", "8")]),
+    "at its limit": ([FREE, queue("b", "2", "6", "all", borrowingLimit="4")], []),
+    "above its limit": ([FREE, queue("b", "2", "6", "all", borrowingLimit="3")], [over("b", "6", "5")]),
+    "its cohort has quota": ([TEAM, group("team", "24")], []),
+    "the cohort above has quota": ([TEAM, IN_ALL, group("all", "16")], []),
+    "the cohort above has too little": ([TEAM, IN_ALL, group("all", "15")], [over("b", "24", "23")]),
+    "its cohort has a limit": ([TEAM, LIMITED, group("all", "16")], [over("b", "24", "10")]),
+    "another cohort has a limit": ([TEAM, IN_ALL, OTHER, group("all")], [over("b", "24", "18")]),
+    "a cycle of cohorts": ([*CYCLE, queue("b", "1", "9", "a")], [over("b", "9", "2")]),
+}
 
 
-def test_a_queue_that_lends_nothing_any_more_leaves_the_borrower_over_its_quota() -> None:
-    lends = (-1, "queue", cluster_queue("serving", "4", "0", "all", lendingLimit="4"))
-    borrows = (-1, "queue", cluster_queue("training", "4", "8", "all"))
-    assert over(lends, borrows) == set()
-    keeps = (2, "queue", cluster_queue("serving", "4", "0", "all", lendingLimit="0"))
-    assert over(lends, borrows, keeps) == {("training", "8", "4", False)}
-
-
-def test_what_a_queue_keeps_for_itself_does_not_count_for_its_cohort() -> None:
-    keeps = (1, "queue", cluster_queue("serving", "4", "4", "all", lendingLimit="0"))
-    assert over(keeps, (1, "queue", cluster_queue("training", "4", "4", "all"))) == set()
-
-
-def test_a_queue_over_its_quota_in_a_cohort_is_listed_with_all_that_it_uses_and_has() -> None:
-    """Not only with what it shares."""
-    alone = (1, "queue", cluster_queue("training", "4", "8", "all", lendingLimit="0"))
-    assert over(alone) == {("training", "8", "4", False)}
-    shares = (1, "queue", cluster_queue("serving", "4", "3", "all", lendingLimit="1"))
-    assert over(alone, shares) == {("serving, training", "11", "8", False)}
+@pytest.mark.parametrize("case", OVER_QUOTA)
+def test_a_queue_is_over_its_quota_with_what_its_cohort_lends(case: str) -> None:
+    observed, expected = OVER_QUOTA[case]
+    assert outcome(timeline(*observed)).over_quota == tuple(expected)
 
 
 def test_a_flavor_that_a_queue_no_longer_lists_is_over_its_quota_while_a_run_holds_it() -> None:
@@ -312,36 +278,6 @@ def test_a_flavor_that_a_queue_no_longer_lists_is_over_its_quota_while_a_run_hol
     assert found == (OverQuota("cluster-queue", "spot", "nvidia.com/gpu", "2", "0"),)
     run["status"]["conditions"] += conditions(Finished=("True", "Succeeded", ""))
     assert outcome(timeline((1, "queue", queue), (-1, "workload", run))).over_quota == ()
-
-
-def test_a_queue_above_its_borrowing_limit_is_over_its_quota() -> None:
-    lends = (1, "queue", cluster_queue("serving", "8", "0", "all"))
-    assert over(lends, (1, "queue", cluster_queue("training", "2", "6", "all", borrowingLimit="4"))) == set()
-    limited = (1, "queue", cluster_queue("training", "2", "6", "all", borrowingLimit="3"))
-    assert over(lends, limited) == {("training", "6", "5", False)}
-
-
-def test_the_quota_of_a_cohort_and_of_those_above_it_counts() -> None:
-    queue = (1, "queue", cluster_queue("training", "0", "24", "team"))
-    assert over(queue, (1, "cohort", cohort("team", "24"))) == set()
-    assert over(queue, (1, "cohort", cohort("team", "8", "all")), (1, "cohort", cohort("all", "16"))) == set()
-    least = (1, "cohort", cohort("team", "8", "all")), (1, "cohort", cohort("all", "15"))
-    assert over(queue, *least) == {("training", "24", "23", False)}
-    limited = (1, "cohort", cohort("team", "8", "all", borrowingLimit="2")), (1, "cohort", cohort("all", "16"))
-    assert over(queue, *limited) == {("training", "24", "10", False)}
-    lends = (1, "cohort", cohort("other", "16", "all", lendingLimit="10")), (1, "cohort", cohort("all"))
-    assert over(queue, (1, "cohort", cohort("team", "8", "all")), *lends) == {("training", "24", "18", False)}
-
-
-def test_a_cycle_of_cohorts_is_no_endless_loop() -> None:
-    cycle = (1, "cohort", cohort("a", "1", "b")), (1, "cohort", cohort("b", "1", "a"))
-    assert over(*cycle, (1, "queue", cluster_queue("training", "1", "9", "a"))) == {("training", "9", "2", False)}
-
-
-def test_a_queue_that_the_change_leaves_further_over_its_quota_is_named() -> None:
-    was_over = (-1, "queue", cluster_queue("old", "4", "6"))
-    assert over(was_over) == {("old", "6", "4", True)}
-    assert over(was_over, (2, "queue", cluster_queue("old", "2", "6"))) == {("old", "6", "2", False)}
 
 
 def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
@@ -360,26 +296,26 @@ def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     assert forecast.interruptions == (Interruption(GEMMA, "rollout", 1, 1, lasted=361),)
 
 
+PODLESS = workload("wa", POD_A, 30, flavor="l4", Finished=("True", "PodDeleted", "The pod is gone"))
+
+
 def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
-    finished = workload("wa", POD_A, 30, flavor="l4", Finished=("True", "PodDeleted", "The pod is gone"))
     rollout = timeline(
         (-1, "deployment", deployment("gemma", 1, 1)),
         (-1, "pod", replica("a", node="node-1")),
         (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
         (1, "pod", replica("a", node="node-1", deleted=True)),
-        (1.1, "workload", finished),
-        (2, "workload", finished, "gone"),
+        (1.1, "workload", PODLESS),
+        (2, "workload", PODLESS, "gone"),
         (2, "pod", replica("a", node="node-1", deleted=True), "gone"),
         (2, "pod", replica("b", template="new", node="node-1")),
         (2, "workload", workload("wb", POD_B, 30, flavor="l4")),
     )
     forecast = outcome(rollout)
-    assert forecast.interruptions == (Interruption(GEMMA, "rollout", 1, 1, lasted=1),)
-    assert forecast.ends == ()
+    assert (forecast.interruptions, forecast.ends) == ((Interruption(GEMMA, "rollout", 1, 1, lasted=1),), ())
 
 
 def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
-    finished = workload("wa", POD_A, 30, flavor="l4", Finished=("True", "PodDeleted", "The pod is gone"))
     drained = timeline(
         (-1, "deployment", deployment("gemma", 1, 1)),
         (-1, "node", node("1")),
@@ -387,13 +323,12 @@ def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
         (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
         (1, "node", node("1", closed=True)),
         (1.1, "pod", replica("a", node="node-1"), "gone"),
-        (1.2, "workload", finished),
-        (2, "workload", finished, "gone"),
+        (1.2, "workload", PODLESS),
+        (2, "workload", PODLESS, "gone"),
         (2, "pod", replica("b", node="node-2")),
     )
     forecast = outcome(drained)
-    assert forecast.interruptions == (Interruption(GEMMA, "node pool l4", 1, 1, lasted=1),)
-    assert forecast.ends == ()
+    assert (forecast.interruptions, forecast.ends) == ((Interruption(GEMMA, "node pool l4", 1, 1, lasted=1),), ())
 
 
 def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
@@ -431,41 +366,34 @@ def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
     assert forecast.seconds == 603, "it is settled when the node is gone"
 
 
-@pytest.mark.parametrize("where", [("annotations", CAPACITY), ("labels", UNTIL), ("labels", RESERVATION_NAME)])
-def test_nodes_of_a_reservation_are_not_called_on_demand(where: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("field", "key"), [("annotations", CAPACITY), ("labels", UNTIL), ("labels", RESERVATION_NAME)])
+def test_nodes_of_a_reservation_are_not_called_on_demand(field: str, key: str) -> None:
     reserved = node("1", pool="mine")
-    field, key = where
     reserved["metadata"][field][key] = "reservation"
     found = outcome(timeline((1, "node", reserved)))
     assert [pool.capacity for pool in found.nodes] == ["reservation"]
     assert [entry.capacity for entry in found.accelerators] == ["reservation"]
-
-
-def test_nodes_of_spot_pools_are_named_by_their_capacity() -> None:
     (pool,) = outcome(timeline((1, "node", node("1", pool="cheap", spot=True)))).nodes
     assert (pool.pool, pool.capacity, pool.came, pool.after) == ("cheap", "spot", 1, 1)
 
 
 def test_a_pod_without_a_node_waits_for_one_with_the_reason_of_the_autoscaler() -> None:
+    reason = "l4: max node group size reached (3)"
     event = {
         "metadata": {"uid": "e", "name": "e", "namespace": "llm"},
         "involvedObject": {"uid": "a"},
         "reason": "NotTriggerScaleUp",
-        "message": "pod didn't trigger scale-up: l4: max node group size reached (3)",
+        "message": f"pod didn't trigger scale-up: {reason}",
     }
-    waits = timeline((1, "pod", replica("a", unschedulable=True)), (2, "event", event))
-    (wait,) = outcome(waits).waits
-    assert (wait.workload, wait.reason, wait.text) == (GEMMA, "NoNode", "a node: l4: max node group size reached (3)")
+    (wait,) = outcome(timeline((1, "pod", replica("a", unschedulable=True)), (2, "event", event))).waits
+    assert (wait.workload, wait.reason, wait.text) == (GEMMA, "NoNode", f"a node: {reason}")
 
 
-def test_a_run_whose_pods_have_no_nodes_is_one_workload() -> None:
-    waits = timeline(*((1, "pod", pod(uid, JOB, unschedulable=True)) for uid in ("j1", "j2")))
-    assert [(wait.workload, wait.count) for wait in outcome(waits).waits] == [(RUN, 1)]
-
-
-def test_a_replica_that_waits_for_a_node_since_the_change_is_apart_from_one_that_waited_before() -> None:
-    waits = timeline((-1, "pod", replica("a", unschedulable=True)), (1, "pod", replica("b", unschedulable=True)))
-    assert [(wait.before, wait.count) for wait in outcome(waits).waits] == [(False, 1), (True, 1)]
+def test_a_run_without_nodes_is_one_workload_and_replicas_that_waited_before_are_apart() -> None:
+    run = timeline(*((1, "pod", pod(uid, JOB, unschedulable=True)) for uid in ("j1", "j2")))
+    assert [(wait.workload, wait.count) for wait in outcome(run).waits] == [(RUN, 1)]
+    server = timeline((-1, "pod", replica("a", unschedulable=True)), (1, "pod", replica("b", unschedulable=True)))
+    assert [(wait.before, wait.count) for wait in outcome(server).waits] == [(False, 1), (True, 1)]
 
 
 def test_a_smaller_server_is_not_interrupted() -> None:
@@ -484,29 +412,23 @@ def test_a_smaller_server_is_not_interrupted() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- words
+NO_FLAVOR = "couldn't assign flavors to pod set main"
+UNUSED_OF = f"{NO_FLAVOR}: insufficient unused quota for"
+NEVER = (
+    f"{NO_FLAVOR}: insufficient quota for google.com/tpu in flavor v5e, previously considered podsets requests (0) + "
+    "current podset request (32) > maximum capacity (16)"
+)
+TWO = "cpu in flavor l4, 4 more needed, insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed"
+
+
 @pytest.mark.parametrize(
     ("message", "words"),
     [
         (UNUSED, "2 more GPUs in flavor l4"),
-        (
-            "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue",
-            "a quota for cpu, which its cluster queue lacks",
-        ),
-        (
-            "couldn't assign flavors to pod set main: insufficient quota for google.com/tpu in flavor v5e, previously "
-            "considered podsets requests (0) + current podset request (32) > maximum capacity (16)",
-            "32 TPU chips in flavor v5e, which never has more than 16",
-        ),
-        (
-            "couldn't assign flavors to pod set main: insufficient unused quota for memory in flavor l4, 64Gi more "
-            "needed",
-            "64Gi more memory in flavor l4",
-        ),
-        (
-            "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor l4, 4 more needed, "
-            "insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed",
-            "4 more cpu, 1 more GPU in flavor l4",
-        ),
+        (f"{NO_FLAVOR}: resource cpu unavailable in ClusterQueue", "a quota for cpu, which its cluster queue lacks"),
+        (NEVER, "32 TPU chips in flavor v5e, which never has more than 16"),
+        (f"{UNUSED_OF} memory in flavor l4, 64Gi more needed", "64Gi more memory in flavor l4"),
+        (f"{UNUSED_OF} {TWO}", "4 more cpu, 1 more GPU in flavor l4"),
         ("LocalQueue lq doesn't exist", "LocalQueue lq, which does not exist"),
         ("Workload no longer fits after processing another workload", OVERTAKEN),
     ],
@@ -539,30 +461,25 @@ def test_the_file_has_names_as_texts_and_is_in_their_order() -> None:
     assert parse(written).written() == written
 
 
+NOT_A_RESULT, NO_FORM = "not the result of `gke-ai rehearse`", "does not have the form"
+HEAD = '{"version": 2, "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
+EVICTS = HEAD + '"evictions": [{"workload": %s, "queue": "q", "priority": 1, "reason": "r"}]}'
+IS_NO_NAME = r"does not have the form .*evictions.0.workload: .*%s is no NAMESPACE/KIND/NAME"
+LANES = HEAD + '"evictions": [], "lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}'
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
         ("no", "not JSON"),
-        ("[]", "not the result of `gke-ai rehearse`"),
-        ('{"version": 1, "configurations": []}', "not the result of `gke-ai rehearse`"),
+        ("[]", NOT_A_RESULT),
+        ('{"version": 1, "configurations": []}', NOT_A_RESULT),
         ('{"version": 1, "evictions": []}', "its version is 1, and this program reads version 2"),
         ('{"version": 2, "stack": "s", "evictions": []}', "does not have the form .*change: Field required"),
-        ('{"version": 2, "evictions": [{"who": 1}]}', "does not have the form"),
-        (
-            '{"version": 2, "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
-            '"evictions": [{"workload": "gemma", "queue": "q", "priority": 1, "reason": "r"}]}',
-            "does not have the form .*evictions.0.workload: .*'gemma' is no NAMESPACE/KIND/NAME",
-        ),
-        (
-            '{"version": 2, "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
-            '"evictions": [{"workload": 1, "queue": "q", "priority": 1, "reason": "r"}]}',
-            "does not have the form .*evictions.0.workload: .*1 is no NAMESPACE/KIND/NAME",
-        ),
-        (
-            '{"version": 2, "evictions": [], "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
-            '"lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}',
-            "does not have the form .*lanes",
-        ),
+        ('{"version": 2, "evictions": [{"who": 1}]}', NO_FORM),
+        (EVICTS % '"gemma"', IS_NO_NAME % "'gemma'"),
+        (EVICTS % "1", IS_NO_NAME % "1"),
+        (LANES, "does not have the form .*lanes"),
     ],
 )
 def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:
@@ -571,12 +488,19 @@ def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- comparison
-def test_equal_outcomes_compare_as_forecast() -> None:
-    lines = compare(outcome(scaled_up("1")), outcome(scaled_up("2"), compression=60))
-    assert [(line.name, line.verdict) for line in lines] == [
-        ("llm/deployment/gemma", AS_FORECAST),
-        ("llm/job/finetune", AS_FORECAST),
-    ]
+def test_equal_outcomes_compare_as_forecast_and_times_are_not_compared() -> None:
+    forecast = outcome(scaled_up("1"))
+    lines = compare(forecast, outcome(scaled_up("2"), compression=60))
+    assert [(line.name, line.verdict) for line in lines] == [(str(GEMMA), AS_FORECAST), (str(RUN), AS_FORECAST)]
+    later = replace(forecast, starts=tuple(replace(start, seconds=99, waited=98) for start in forecast.starts))
+    assert differences(forecast, later) == []
+
+
+def starts(**more: Any) -> dict[str, tuple[Start, ...]]:
+    return {"starts": (replace(Start(GEMMA, "lq", 30, "l4"), **more),)}
+
+
+PREEMPTED_BY_ANOTHER = Eviction(RUN, "lq", 20, "Preempted", preemptor=named("llm/job/x"), flavor="l4")
 
 
 @pytest.mark.parametrize(
@@ -584,13 +508,9 @@ def test_equal_outcomes_compare_as_forecast() -> None:
     [
         ({"evictions": ()}, "llm/job/finetune", "otherwise"),
         ({"starts": ()}, "llm/deployment/gemma", "not seen"),
-        ({"starts": (Start(GEMMA, "lq", 30, "spot"),)}, "llm/deployment/gemma", "otherwise"),
-        ({"starts": (Start(GEMMA, "lq", 30, "l4", count=2),)}, "llm/deployment/gemma", "otherwise"),
-        (
-            {"evictions": (Eviction(RUN, "lq", 20, "Preempted", preemptor=named("llm/job/x"), flavor="l4"),)},
-            "llm/job/finetune",
-            "otherwise",
-        ),
+        (starts(flavor="spot"), "llm/deployment/gemma", "otherwise"),
+        (starts(count=2), "llm/deployment/gemma", "otherwise"),
+        ({"evictions": (PREEMPTED_BY_ANOTHER,)}, "llm/job/finetune", "otherwise"),
         ({"ends": (End(named("llm/job/new"), "Deleted"),)}, "llm/job/new", "not forecast"),
         ({"nodes": (Nodes("l4", "spot", "g2-standard-24", came=2, after=2),)}, "pool l4 (spot)", "not forecast"),
     ],
@@ -599,12 +519,6 @@ def test_each_difference_is_found(changed: dict[str, tuple[object, ...]], name: 
     forecast: Forecast = outcome(scaled_up())
     happened = replace(forecast, **changed)  # type: ignore[arg-type]
     assert [(line.name, line.verdict) for line in differences(forecast, happened)] == [(name, verdict)]
-
-
-def test_times_are_not_compared() -> None:
-    forecast = outcome(scaled_up())
-    later = replace(forecast, starts=tuple(replace(start, seconds=99, waited=98) for start in forecast.starts))
-    assert differences(forecast, later) == []
 
 
 def test_facts_name_workload_outcome_preemptor_and_flavor() -> None:

@@ -1,7 +1,5 @@
 """The section for a cluster that has Kueue: it can be loaded, the cluster has all of it, and the rest has a reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -114,15 +112,12 @@ def test_hostile_names_neither_reach_the_section_nor_a_terminal() -> None:
     assert all("\x1b" not in line and "\n" not in line and len(line) <= SHOWN + 1 for line in found.left_out)
 
 
-def test_a_cluster_without_a_usable_kueue_has_no_section() -> None:
+def test_a_cluster_without_a_usable_kueue_has_no_section_and_queues_of_the_default_namespace_are_left_out() -> None:
     assert described(Content(), []) == described(Content(), ["x"])
     assert described(Content(), []).left_out == ("The cluster has no Kueue.",)
     old = replace(CLUSTER, kueue=replace(KUEUE, version="0.14.1", cluster_queues=None))
-    (reason,) = described(old, []).left_out
-    assert reason == "The cluster has Kueue 0.14.1, which does not serve kueue.x-k8s.io/v1beta2."
-
-
-def test_a_local_queue_in_the_default_namespace_is_left_out_because_runs_there_outlive_the_stack() -> None:
+    reason = "The cluster has Kueue 0.14.1, which does not serve kueue.x-k8s.io/v1beta2."
+    assert described(old, []).left_out == (reason,)
     queues = {**CLUSTER.local_queues, ("default", "any"): {"spec": {"clusterQueue": "research"}}}
     found = described(replace(CLUSTER, local_queues=queues), [])
     assert [queue["namespace"] for queue in found.queues["localQueues"]] == ["team-a"]

@@ -1,7 +1,5 @@
 """TrainJobs, RayJobs and RayClusters: their pods, their state as runs, and what submit says of their manifests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,15 +36,12 @@ def test_pods_are_counted_with_what_they_request(item: Object, counts: list[int]
     assert counted(pod_sets(item))["requests.nvidia.com/gpu"] == gpus
 
 
-def test_the_container_of_a_trainjob_has_only_fields_that_the_api_server_knows() -> None:
+def test_a_pod_has_only_fields_that_the_api_server_knows_and_a_group_as_many_as_its_hosts() -> None:
     """The API server is asked whether it would create such a pod."""
     (template,) = templates("TrainJob", train_job(nodes=3))
     (container,) = template["spec"]["containers"]
     assert container.keys() <= {"name", "image", "command", "args", "env", "resources"}
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
-
-
-def test_a_group_without_replicas_has_no_pods_and_one_of_several_hosts_has_more() -> None:
     cluster = ray_cluster_spec(2)
     cluster["workerGroupSpecs"][0]["numOfHosts"] = 4
     assert wanted_pods(ray_cluster(cluster=cluster)) == 9
@@ -107,12 +102,13 @@ def test_a_manifest_is_checked_by_the_same_rules_as_a_job(item: Object, problem:
 
 
 def test_a_manifest_of_a_stack_with_its_controller_has_no_problem() -> None:
-    queue = {**PUBLISHED.sections["queues"]["clusterQueues"][0]}
     # Of a Ray cluster, the head has no GPU, and the taint keeps it off nodes with some.
-    amounts = {"cpu": "8", "memory": "32Gi"}
-    flavors = {"cpu": {**amounts, "nvidia.com/gpu": "0"}, "l4": {**amounts, "nvidia.com/gpu": "2"}}
-    queue["flavors"] = [{"flavor": name, "quota": quota} for name, quota in flavors.items()]
-    queues = {**PUBLISHED.sections["queues"], "clusterQueues": [queue], "trainer": "install", "ray": "install"}
+    quotas = {
+        name: {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": gpus} for name, gpus in (("cpu", "0"), ("l4", "2"))
+    }
+    flavors = [{"flavor": name, "quota": quota} for name, quota in quotas.items()]
+    queues = {**PUBLISHED.sections["queues"], "trainer": "install", "ray": "install"}
+    queues["clusterQueues"] = [{**queues["clusterQueues"][0], "flavors": flavors}]
     queues["flavors"] = [{"name": "cpu"}, *queues["flavors"]]
     published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues})
     for item in (train_job(), ray_job(), ray_cluster(cluster=ray_cluster_spec(each=SMALL))):

@@ -1,13 +1,12 @@
 """Replays from the state of a snapshot follow the queue, with durations and arrivals of its runs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.when.durations import Arrivals, Durations, Record, records
 from gke_ai.forecast.when.futures import Futures
 from tests.support.simulation.fake import FirstComeFirstServed
@@ -32,12 +31,9 @@ def waits(*workloads: Object, pods: int = 8, owners: Owners = None) -> list[floa
     return found
 
 
-def test_a_run_waits_for_the_one_that_runs_and_for_those_ahead() -> None:
+def test_a_run_waits_for_the_one_that_runs_and_for_those_ahead_unless_quota_is_free() -> None:
     (wait,) = waits(workload("big", 600, 600), workload("ahead", 60), *past(3600))
     assert wait == pytest.approx(3000 + 3600, rel=0.1), "50 minutes are left of the first, and the next takes an hour"
-
-
-def test_a_run_does_not_wait_for_quota_that_is_free() -> None:
     assert waits(workload("small", 600, 600, pods=4), *past(3600), pods=4) == [0.0]
 
 
@@ -90,37 +86,22 @@ def test_runs_end_at_their_limit(spec: Object, status: Object, owners: dict[str,
     assert waits(runs, *past(3600), owners=owners)[0] == pytest.approx(seconds, rel=0.1)
 
 
-def test_a_stopped_queue_starts_none_of_those_ahead() -> None:
+@pytest.mark.parametrize(("stop", "at_once"), [("None", 3), ("Hold", 2), ("HoldAndDrain", 2)])
+def test_a_stopped_queue_starts_none_of_those_ahead_and_no_replay_says_when_it_goes_on(stop: str, at_once: int) -> None:
     workloads = workload("big", 600, 600), workload("ahead", 60)
-    at_once = [sum(not row.time for row in futures(*workloads, stop=stop).trace) for stop in ("None", "Hold")]
-    assert at_once == [3, 2]
+    assert sum(not row.time for row in futures(*workloads, stop=stop).trace) == at_once
+    assert futures(stop=stop).is_stopped(Record(workload("mine", 0), NOW)) is (stop != "None")
 
 
-@pytest.mark.parametrize("stop", ["None", "Hold", "HoldAndDrain"])
-def test_no_replay_says_when_a_stopped_queue_goes_on(stop: str) -> None:
-    own = Record(workload("mine", 0), NOW)
-    assert futures(stop=stop).is_stopped(own) is (stop != "None")
-
-
-def test_every_replay_has_queues_of_its_own() -> None:
+def test_every_replay_has_queues_of_its_own_in_which_a_run_of_the_snapshot_keeps_its_quota() -> None:
     made = futures(workload("big", 600, 600), replays=3)
     assert made.queues.groups() == [frozenset({f"r{number}-training"}) for number in range(3)]
     names = [item["metadata"]["name"] for _, item in made.queues.objects() if item["kind"] == "ClusterQueue"]
     assert names == ["r0-training", "r1-training", "r2-training"]
-
-
-def test_a_run_of_the_snapshot_keeps_its_quota_in_each_replay() -> None:
-    made = futures(workload("big", 600, 600), replays=2)
-    written = [made.make(run) for run in _runs(made)]
-    held = [item["status"]["admission"]["clusterQueue"] for item in written if "status" in item]
-    assert held == ["r0-training", "r1-training"]
+    runs = [Run(number, row, made.queues.by_local[row.queue]) for number, row in enumerate(made.trace)]
+    written = [made.make(run) for run in runs]
+    assert [item["status"]["admission"]["clusterQueue"] for item in written if "status" in item] == names
     assert all(item["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["image"] for item in written)
-
-
-def _runs(made: Futures) -> list[Any]:
-    from gke_ai.forecast.simulate.run import Run
-
-    return [Run(number, row, made.queues.by_local[row.queue]) for number, row in enumerate(made.trace)]
 
 
 def ended(seconds: list[float]) -> list[Record]:
@@ -154,7 +135,4 @@ def test_arrivals_repeat_the_past_in_its_order() -> None:
     assert [at for at, _ in drawn] == sorted(at for at, _ in drawn)
     names = [int(record.workload["metadata"]["name"]) for _, record in drawn]
     assert names == [(names[0] + number) % 10 for number in range(20)]
-
-
-def test_without_a_past_nothing_arrives() -> None:
-    assert [*Arrivals([], NOW).draw(random.Random(1))] == []
+    assert [*Arrivals([], NOW).draw(random.Random(1))] == [], "without a past nothing arrives"

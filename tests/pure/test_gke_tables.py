@@ -1,7 +1,5 @@
 """The catalog beside the tables of GKE's autoscaler, row by row. Each deviation has its reason here."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -38,18 +36,10 @@ _UNDOCUMENTED = "no page of Google documents it"
 _OTHER_SHAPE = "memory per vCPU that no other machine of the series has"
 # Machines of the table that the catalog lacks, by the beginning of the name, and why.
 LEFT_OUT = {
-    "a3-edgegpu-8g": _UNDOCUMENTED,
-    "tpu7x-ultranet-4t": _UNDOCUMENTED,
-    "c4a-standard-36": _UNDOCUMENTED,
-    "c4a-highcpu-36": _UNDOCUMENTED,
-    "c4a-highmem-36": _UNDOCUMENTED,
-    "e2-medium": _SHARED_CORE,
-    "e2-micro": _SHARED_CORE,
-    "e2-small": _SHARED_CORE,
-    "f1-micro": _SHARED_CORE,
-    "g1-small": _SHARED_CORE,
+    **dict.fromkeys(("a3-edgegpu-8g", "tpu7x-ultranet-4t", "n2-highcpu-128"), _UNDOCUMENTED),
+    **dict.fromkeys(("c4a-standard-36", "c4a-highcpu-36", "c4a-highmem-36"), _UNDOCUMENTED),
+    **dict.fromkeys(("e2-medium", "e2-micro", "e2-small", "f1-micro", "g1-small"), _SHARED_CORE),
     "n1-high": _OLD,
-    "n2-highcpu-128": _UNDOCUMENTED,
     "n2-highmem-128": _OTHER_SHAPE,
 }
 
@@ -110,31 +100,20 @@ def comparable(row: Row) -> bool:
     "row", [row for row in NODE_ROWS if comparable(row)], ids=lambda row: f"{row['name']}-{row['disk_gb']}"
 )
 def test_node_has_the_capacity_and_allocatable_of_the_table(row: Row) -> None:
-    machine = MACHINES[row["name"]]
-    shape = NodeShape(
-        "", machine.name, machine.gpu, machine.gpus, "default", "onDemand", "", int(row["disk_gb"]), {}, True
-    )
+    name, disk = row["name"], int(row["disk_gb"])
+    gpus = MACHINES[name].gpu, MACHINES[name].gpus
+    shape = NodeShape("", name, *gpus, "default", "onDemand", "", disk, {}, True)
     have, free = capacity_of(shape), allocatable(shape)
-    for amounts, resource, column in (
-        (have, "memory", "memory"),
-        (have, "ephemeral-storage", "disk"),
-        (free, "cpu", "free_cpu"),
-        (free, "memory", "free_memory"),
-    ):
-        assert amounts[resource] == parse_quantity(row[column]), column
+    stated = [parse_quantity(row[column]) for column in ("memory", "disk", "free_cpu", "free_memory")]
+    assert stated == [have["memory"], have["ephemeral-storage"], free["cpu"], free["memory"]]
     # The table deducts exactly 10 % for eviction; the kubelet computes with a float that is a little larger.
-    below = parse_quantity(row["free_disk"]) - free["ephemeral-storage"]
-    assert 0 <= below <= 20 * KI
+    assert 0 <= parse_quantity(row["free_disk"]) - free["ephemeral-storage"] <= 20 * KI
 
 
 def test_all_rows_of_nodes_but_those_of_other_disks_and_memory_are_compared() -> None:
     left = {(row["name"], row["local_ssds"]) for row in NODE_ROWS if not comparable(row)}
-    assert left == {
-        ("n2-standard-32", "2"),
-        ("g2-standard-12", "1"),
-        ("g2-standard-48", "4"),
-        ("tpu7x-standard-4t", "0"),
-    }
+    with_ssds = {("n2-standard-32", "2"), ("g2-standard-12", "1"), ("g2-standard-48", "4")}
+    assert left == with_ssds | {("tpu7x-standard-4t", "0")}
 
 
 # (single-host topology by machine, largest topology) of

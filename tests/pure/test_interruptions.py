@@ -1,7 +1,5 @@
 """Interruptions in a timeline: in what order they begin, how often, for how long, and despite what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,9 +10,15 @@ from gke_ai.forecast.outcome.timeline import Timeline
 from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import Eviction, Forecast, Interruption
+from gke_ai.kube.names import WorkloadName
 from gke_ai.workspace.emulation import UPGRADED
 from tests.support.timelines import (
+    GEMMA,
+    JOB,
+    RUN,
+    RUNS,
     Item,
+    Observed,
     conditions,
     deployment,
     job,
@@ -27,10 +31,6 @@ from tests.support.timelines import (
     workload,
 )
 
-JOB = owned("Job", "finetune", "job-uid")
-RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
-RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))
-
 
 def marked(uid: str, state: str) -> Item:
     """A cordoned node of an upgrade."""
@@ -39,9 +39,16 @@ def marked(uid: str, state: str) -> Item:
     return item
 
 
-def drained() -> Timeline:
+def preempted(uid: str = "j1", **more: Any) -> Item:
+    """A pod that the scheduler deletes."""
+    item = pod(uid, JOB, node="node-1", deleted=True, **more)
+    item["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
+    return item
+
+
+def test_interruptions_are_listed_in_order_with_their_number_and_duration() -> None:
     """The nodes of a pool are drained one after the other: a run loses its pod twice, a server a replica once."""
-    return timeline(
+    drained = timeline(
         RUNS,
         (-1, "deployment", deployment("gemma", 2, 2)),
         *((-1, "node", node(uid)) for uid in "12"),
@@ -58,10 +65,7 @@ def drained() -> Timeline:
         (15, "pod", pod("j3", JOB, node="node-3")),
         (16, "pod", replica("c", node="node-3")),
     )
-
-
-def test_interruptions_are_listed_in_order_with_their_number_and_duration() -> None:
-    assert outcome(drained()).interruptions == (
+    assert outcome(drained).interruptions == (
         Interruption(RUN, "node pool l4", 2, 2, times=2, lasted=5),
         Interruption(GEMMA, "node pool l4", 1, 11, times=1, lasted=5),
     )
@@ -117,47 +121,39 @@ def test_google_s_time_passes_while_a_budget_holds_a_drain_and_the_deletion_then
         (64, "pod", replica("b", node="node-2")),
     )
     (entry,) = outcome(held, compression=60).interruptions
-    assert entry.cause == "node pool l4, despite its disruption budget"
-    assert entry.seconds == 3602
+    assert (entry.cause, entry.seconds) == ("node pool l4, despite its disruption budget", 3602)
     assert entry.lasted == 2
+    soaks = [(-1.0, "node", node("1")), (1.0, "node", marked("1", "soaks")), (11.0, "node", marked("1", "drains"))]
+    assert outcome(timeline(*soaks, ended=12), compression=60).seconds == 602
 
 
-def test_soaking_takes_google_s_time() -> None:
-    soaks = timeline(
-        (-1, "node", node("1")), (1, "node", marked("1", "soaks")), (11, "node", marked("1", "drains")), ended=12
-    )
-    assert outcome(soaks, compression=60).seconds == 602
-
-
-def test_a_pod_that_the_scheduler_preempts_says_so() -> None:
-    preempted = pod("j1", JOB, node="node-1", deleted=True)
-    preempted["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
+def test_a_pod_that_the_scheduler_preempts_says_so_unless_its_containers_have_not_started() -> None:
     taken = timeline(
         RUNS,
         (-1, "node", node("1")),
         (-1, "pod", pod("j1", JOB, node="node-1")),
-        (2, "pod", preempted),
+        (2, "pod", preempted()),
         (5, "pod", pod("j2", JOB, node="node-2")),
     )
-    expected = Interruption(RUN, "preempted by the scheduler", 1, 2, 1, 3)
-    assert outcome(taken).interruptions == (expected,)
-
-
-def test_a_pod_that_the_scheduler_preempts_before_its_containers_start_restarts_no_run() -> None:
-    first, preempted = (pod("j1", JOB, node="node-1", ready=False, deleted=deleted) for deleted in (False, True))
-    preempted["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
-    taken = timeline(
+    assert outcome(taken).interruptions == (Interruption(RUN, "preempted by the scheduler", 1, 2, 1, 3),)
+    not_started = timeline(
         RUNS,
         (-1, "node", node("1")),
-        (1, "pod", first),
-        (2, "pod", preempted),
-        (2.5, "pod", preempted, "gone"),
+        (1, "pod", pod("j1", JOB, node="node-1", ready=False)),
+        (2, "pod", preempted(ready=False)),
+        (2.5, "pod", preempted(ready=False), "gone"),
         (5, "pod", pod("j2", JOB, node="node-1")),
     )
-    assert outcome(taken).interruptions == ()
+    assert outcome(not_started).interruptions == ()
 
 
 # -------------------------------------------------------------------- the state when a pod ends, not what follows later
+def ended(forecast: Forecast) -> list[tuple[WorkloadName, str, int]]:
+    """What ends, where nothing is interrupted."""
+    assert forecast.interruptions == ()
+    return [(end.workload, end.how, end.count) for end in forecast.ends]
+
+
 def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_later() -> None:
     smaller = timeline(
         (-1, "deployment", deployment("gemma", 2, 2)),
@@ -172,9 +168,7 @@ def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_
         (12, "node", node("2", closed=True)),
         (13, "node", node("2", closed=True), "gone"),
     )
-    forecast = outcome(smaller)
-    assert forecast.interruptions == ()
-    assert [(end.workload, end.how, end.count) for end in forecast.ends] == [(GEMMA, "Deleted", 1)]
+    assert ended(outcome(smaller)) == [(GEMMA, "Deleted", 1)]
 
 
 def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
@@ -189,54 +183,47 @@ def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
         (1.4, "workload", workload("wa", owned("Pod", "gemma-abc-a", "a"), 30, flavor="l4"), "gone"),
         (2, "node", node("1", closed=True), "gone"),
     )
-    forecast = outcome(removed)
-    assert forecast.interruptions == ()
-    assert [(end.workload, end.how) for end in forecast.ends] == [(GEMMA, "Deleted")]
+    assert ended(outcome(removed)) == [(GEMMA, "Deleted", 1)]
 
 
 def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_end_first() -> None:
-    job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
     deleted = timeline(
         RUNS,
-        (-1, "job", job),
+        (-1, "job", job()),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "pod", pod("j1", JOB, node="node-1", deleted=True)),
-        (4, "job", job, "gone"),
-        (4.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
+        (4, "job", job(), "gone"),
+        (4.1, "workload", RUNS[2], "gone"),
     )
-    forecast = outcome(deleted)
-    assert forecast.interruptions == ()
-    assert [(end.workload, end.how) for end in forecast.ends] == [(RUN, "Deleted")]
+    assert ended(outcome(deleted)) == [(RUN, "Deleted", 1)]
 
 
 def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
-    job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
     later = timeline(
         RUNS,
-        (-1, "job", job),
+        (-1, "job", job()),
         (-1, "pod", pod("j1", JOB, node="node-1")),
         (2, "pod", pod("j1", JOB, node="node-1", deleted=True), "gone"),
         (3, "pod", pod("j2", JOB, node="node-1")),
-        (20, "job", job, "gone"),
-        (20.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
+        (20, "job", job(), "gone"),
+        (20.1, "workload", RUNS[2], "gone"),
         (20.2, "pod", pod("j2", JOB, node="node-1"), "gone"),
     )
     assert outcome(later).interruptions == (Interruption(RUN, "deleted", 1, 2, 1, 1),)
 
 
 def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted() -> None:
-    job = {"metadata": {"name": "train-w-0", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
     name = {"jobset.sigs.k8s.io/jobset-name": "train"}
     owner, again = owned("Job", "train-w-0", "job-uid"), owned("Job", "train-w-0", "new-uid")
     restarted = timeline(
         (-1, "workload", workload("wj", owned("JobSet", "train", "set-uid"), 20, flavor="l4")),
         (-1, "node", node("1")),
-        (-1, "job", job),
+        (-1, "job", job("train-w-0")),
         (-1, "pod", pod("j1", owner, node="node-1", labels=name)),
         (1, "node", node("1", closed=True)),
         (2, "pod", pod("j1", owner, node="node-1", labels=name, deleted=True)),
-        (2.1, "job", job, "gone"),
-        (2.2, "job", {**job, "metadata": {**job["metadata"], "uid": "new-uid"}}),
+        (2.1, "job", job("train-w-0"), "gone"),
+        (2.2, "job", job("train-w-0", "new-uid")),
         (3, "pod", pod("j2", again, node="node-2", labels=name)),
     )
     assert outcome(restarted).interruptions == (Interruption(named("llm/jobset/train"), "node pool l4", 1, 2, 1, 1),)
@@ -254,9 +241,13 @@ def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
         item["metadata"] |= {"uid": "web-uid", "labels": {"kueue.x-k8s.io/queue-name": "lq"}}
         return item
 
-    admitted = workload("ww", [*web, {"kind": "Pod", "name": "pod-a2", "uid": "a2"}], 30, flavor="l4")
+    def of_three(owners: list[Item], flavor: str) -> Item:
+        item = workload("ww", owners, 30, flavor=flavor)
+        item["spec"]["podSets"] = [{"name": "main", "count": 3}]
+        return item
+
+    admitted = of_three([*web, {"kind": "Pod", "name": "pod-a2", "uid": "a2"}], "l4")
     admitted["metadata"]["ownerReferences"][0].pop("controller")
-    admitted["spec"]["podSets"] = [{"name": "main", "count": 3}]
     replaced = [
         observed
         for number in (2, 1, 0)
@@ -270,72 +261,62 @@ def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
             (begin + 2, "statefulset", state(3)),
         )
     ]
-    rollout = timeline(
-        (-1, "workload", admitted),
-        (-1, "statefulset", state(3)),
-        *((-1, "pod", member(f"a{number}", "one")) for number in range(3)),
-        *replaced,
-    )
-    forecast = outcome(rollout)
+    pods = [(-1.0, "pod", member(f"a{number}", "one")) for number in range(3)]
+    forecast = outcome(timeline((-1, "workload", admitted), (-1, "statefulset", state(3)), *pods, *replaced))
     assert forecast.interruptions == (Interruption(named("llm/statefulset/web"), "rollout", 3, 3, times=3, lasted=6),)
     assert [(server.name, server.queue, server.fewest) for server in forecast.servers] == [("llm/web", "lq", 2)]
     assert (forecast.ends, forecast.starts, forecast.evictions) == ((), (), ())
-
-
-def test_a_stateful_set_starts_with_all_its_replicas() -> None:
     web = owned("StatefulSet", "web", "web-uid")
-    waits, admitted = (workload("ww", web, 30, flavor=flavor) for flavor in ("", "l4"))
-    for item in (waits, admitted):
-        item["spec"]["podSets"] = [{"name": "main", "count": 3}]
-    (start,) = outcome(timeline((-1, "workload", waits), (2, "workload", admitted))).starts
-    assert (str(start.workload), start.count) == ("llm/statefulset/web", 3)
+    started = timeline((-1, "workload", of_three(web, "")), (2, "workload", of_three(web, "l4")))
+    (start,) = outcome(started).starts
+    assert (str(start.workload), start.count) == ("llm/statefulset/web", 3), "it starts with all its replicas"
 
 
 def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_named() -> None:
     """Pods of Jobs lack the label of their queue."""
-    before, taken = (pod("j1", JOB, node="node-1", gpus=0, deleted=deleted) for deleted in (False, True))
+    before, taken = pod("j1", JOB, node="node-1", gpus=0), preempted(gpus=0)
     again = pod("j2", JOB, gpus=0, unschedulable=True)
     for item in (before, taken, again):
         item["metadata"]["labels"] = {}
-    taken["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
-    preempted = timeline(
-        (-1, "workload", workload("wj", JOB, 20, flavor="f")),
-        (-1, "pod", before),
-        (2, "pod", taken),
-        (2.5, "pod", taken, "gone"),
-        (3, "pod", again),
-    )
-    forecast = outcome(preempted)
-    assert [(entry.workload, entry.cause, entry.missing) for entry in forecast.interruptions] == [
-        (RUN, "preempted by the scheduler", 1)
-    ]
+    runs = (-1, "workload", workload("wj", JOB, 20, flavor="f"))
+    pods: list[Observed] = [(-1, "pod", before), (2, "pod", taken), (2.5, "pod", taken, "gone"), (3, "pod", again)]
+    forecast = outcome(timeline(runs, *pods))
+    (entry,) = forecast.interruptions
+    assert (entry.workload, entry.cause, entry.missing) == (RUN, "preempted by the scheduler", 1)
     assert [(wait.workload, wait.reason) for wait in forecast.waits] == [(RUN, "NoNode")]
     (lane,) = forecast.lanes
     assert lane.steps == ((0, "running"), (2, "interrupted"), (3, "no nodes"))
 
 
 # ------------------------------------------------------------------------------------------------- the picture's states
-def test_a_run_without_nodes_does_not_start() -> None:
-    admitted = timeline(
-        (-1, "workload", workload("wj", JOB, 20)),
-        (2, "workload", workload("wj", JOB, 20, flavor="l4")),
-        (4, "pod", pod("j1", JOB, unschedulable=True)),
-        (20, "pod", pod("j1", JOB, node="node-1", ready=False)),
-        (30, "pod", pod("j1", JOB, node="node-1")),
-    )
-    (lane,) = outcome(admitted).lanes
-    assert lane.steps == ((0, "waiting"), (2, "starting"), (4, "no nodes"), (20, "starting"), (30, "running"))
-
-
-def test_a_run_that_lacks_one_of_its_pods_is_interrupted_until_it_is_replaced() -> None:
-    lacks = timeline(
-        RUNS,
-        *((-1, "pod", pod(uid, JOB, node="node-1")) for uid in ("j1", "j2")),
-        (2, "pod", pod("j1", JOB, node="node-1"), "gone"),
-        (9, "pod", pod("j3", JOB, node="node-1")),
-    )
-    (lane,) = outcome(lacks).lanes
-    assert lane.steps == ((0, "running"), (2, "interrupted"), (9, "running"))
+@pytest.mark.parametrize(
+    ("observed", "steps"),
+    [
+        (
+            [
+                (-1, "workload", workload("wj", JOB, 20)),
+                (2, "workload", RUNS[2]),
+                (4, "pod", pod("j1", JOB, unschedulable=True)),
+                (20, "pod", pod("j1", JOB, node="node-1", ready=False)),
+                (30, "pod", pod("j1", JOB, node="node-1")),
+            ],
+            ((0, "waiting"), (2, "starting"), (4, "no nodes"), (20, "starting"), (30, "running")),
+        ),
+        (
+            [
+                RUNS,
+                *((-1, "pod", pod(uid, JOB, node="node-1")) for uid in ("j1", "j2")),
+                (2, "pod", pod("j1", JOB, node="node-1"), "gone"),
+                (9, "pod", pod("j3", JOB, node="node-1")),
+            ],
+            ((0, "running"), (2, "interrupted"), (9, "running")),
+        ),
+    ],
+    ids=["it does not start without nodes", "it lacks one of its pods until that is replaced"],
+)
+def test_the_states_of_a_run(observed: list[Observed], steps: tuple[tuple[int, str], ...]) -> None:
+    (lane,) = outcome(timeline(*observed)).lanes
+    assert lane.steps == steps
 
 
 def test_the_time_that_a_run_waited_before_the_change_counts() -> None:
@@ -348,9 +329,6 @@ def test_the_time_that_a_run_waited_before_the_change_counts() -> None:
 
 
 # ------------------------------------------------------------------------------- changed runs, and runs without a queue
-Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
-
-
 def changed(pods: int, **again: Any) -> Timeline:
     """Two pods of a run end because Kueue replaces its Workload by one with another number of pods."""
     old, new = workload("old", JOB, flavor="f"), workload("new", JOB, **again)
@@ -383,10 +361,8 @@ def test_a_changed_run_that_then_can_never_start_is_said_to_stop_too() -> None:
 
 
 def test_a_run_that_is_evicted_and_interrupted_counts_once() -> None:
-    eviction = Eviction(named("llm/job/a"), "lq", 0, "Preempted")
-    forecast = Forecast(
-        "s", "c", True, 1, 1, evictions=(eviction,), interruptions=(Interruption(named("llm/job/a"), "x", 1),)
-    )
+    evictions, interruptions = (Eviction(RUN, "lq", 0, "Preempted"),), (Interruption(RUN, "x", 1),)
+    forecast = Forecast("s", "c", True, 1, 1, evictions=evictions, interruptions=interruptions)
     assert sentence(forecast) == "Merging this evicts 1 run."
 
 

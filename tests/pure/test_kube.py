@@ -1,7 +1,5 @@
 """What Kubernetes says, read by its own rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -16,12 +14,13 @@ def container(limits: dict[str, Any] | None = None, **requested: Any) -> dict[st
     return {"name": "main", "resources": {"requests": requested, **({"limits": limits} if limits else {})}}
 
 
-def sidecar(**requested: Any) -> dict[str, Any]:
-    return {**container(**requested), "restartPolicy": "Always"}
-
-
 def pod(*containers: Any, init: Any = (), **more: Any) -> dict[str, Any]:
     return {"containers": [*containers], "initContainers": [*init], **more}
+
+
+ONE, FOUR, SIDECAR = container(cpu="1"), container(cpu="4"), {**container(cpu="2"), "restartPolicy": "Always"}
+GPU = container({"nvidia.com/gpu": "2"})
+QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "team"}}
 
 
 @pytest.mark.parametrize(
@@ -30,21 +29,13 @@ def pod(*containers: Any, init: Any = (), **more: Any) -> dict[str, Any]:
         pytest.param(pod(container(cpu="2"), container(cpu="500m")), "5/2", id="containers count together"),
         pytest.param(pod(container({"cpu": "3"})), "3", id="a limit stands for a request"),
         pytest.param(pod(container({"cpu": "3"}, cpu="1")), "1", id="a request counts, not its limit"),
-        pytest.param(pod(container(cpu="1"), init=[container(cpu="3")]), "3", id="a larger init container"),
-        pytest.param(pod(container(cpu="4"), init=[container(cpu="3")]), "4", id="a smaller init container"),
-        pytest.param(pod(container(cpu="1"), init=[sidecar(cpu="2")]), "3", id="a sidecar counts with the containers"),
-        pytest.param(
-            pod(container(cpu="1"), init=[sidecar(cpu="2"), container(cpu="4")]),
-            "6",
-            id="an init container after a sidecar",
-        ),
-        pytest.param(
-            pod(container(cpu="1"), init=[container(cpu="4"), sidecar(cpu="2")]), "4", id="an init container before it"
-        ),
-        pytest.param(pod(container(cpu="1"), overhead={"cpu": "250m"}), "5/4", id="the overhead of a runtime class"),
-        pytest.param(
-            pod(container(cpu="1"), resources={"requests": {"cpu": "2"}}), "2", id="requests of the whole pod"
-        ),
+        pytest.param(pod(ONE, init=[container(cpu="3")]), "3", id="a larger init container"),
+        pytest.param(pod(FOUR, init=[container(cpu="3")]), "4", id="a smaller init container"),
+        pytest.param(pod(ONE, init=[SIDECAR]), "3", id="a sidecar counts with the containers"),
+        pytest.param(pod(ONE, init=[SIDECAR, FOUR]), "6", id="an init container after a sidecar"),
+        pytest.param(pod(ONE, init=[FOUR, SIDECAR]), "4", id="an init container before it"),
+        pytest.param(pod(ONE, overhead={"cpu": "250m"}), "5/4", id="the overhead of a runtime class"),
+        pytest.param(pod(ONE, resources={"requests": {"cpu": "2"}}), "2", id="requests of the whole pod"),
         pytest.param(pod(container(cpu=UNKNOWN), container(cpu=2.0)), "2", id="what is not known yet is not counted"),
     ],
 )
@@ -53,39 +44,25 @@ def test_requests_are_counted_as_kubernetes_does(spec: dict[str, Any], cpu: str)
 
 
 def test_accelerators_of_init_containers_and_limits_count() -> None:
-    assert accelerators(pod(container({"nvidia.com/gpu": "2"}), init=[container({"google.com/tpu": 4})])) == {
-        "nvidia.com/gpu": 2,
-        "google.com/tpu": 4,
-    }
+    counts = accelerators(pod(GPU, init=[container({"google.com/tpu": 4})]))
+    assert counts == {"nvidia.com/gpu": 2, "google.com/tpu": 4}
 
 
 @pytest.mark.parametrize(
-    ("labels", "of_template", "spec", "server"),
+    ("metadata", "spec", "server"),
     [
-        ({}, {}, pod(container(cpu="1")), False),
-        ({"kueue.x-k8s.io/queue-name": "team"}, {}, pod(container(cpu="1")), True),
-        ({}, {"kueue.x-k8s.io/queue-name": "team"}, pod(container(cpu="1")), True),
-        ({}, {}, pod(container({"nvidia.com/gpu": 1})), True),
+        ({}, {"template": {"spec": pod(ONE)}}, False),
+        (QUEUED, {"template": {"spec": pod(ONE)}}, True),
+        ({}, {"template": {"metadata": QUEUED, "spec": pod(ONE)}}, True),
+        ({}, {"template": {"spec": pod(GPU)}}, True),
+        (UNKNOWN, {}, False),
+        ({"labels": UNKNOWN}, UNKNOWN, False),
+        ({}, {"template": UNKNOWN}, False),
+        ({}, {"template": {"metadata": {"labels": UNKNOWN}, "spec": UNKNOWN}}, False),
     ],
 )
-def test_a_server_has_a_queue_or_accelerators(
-    labels: dict[str, str], of_template: dict[str, str], spec: dict[str, Any], server: bool
-) -> None:
-    template = {"metadata": {"labels": of_template}, "spec": spec}
-    assert is_server({"metadata": {"labels": labels}, "spec": {"template": template}}) == server
-
-
-@pytest.mark.parametrize(
-    "controller",
-    [
-        {"metadata": UNKNOWN, "spec": {}},
-        {"metadata": {"labels": UNKNOWN}, "spec": UNKNOWN},
-        {"metadata": {}, "spec": {"template": UNKNOWN}},
-        {"metadata": {}, "spec": {"template": {"metadata": {"labels": UNKNOWN}, "spec": UNKNOWN}}},
-    ],
-)
-def test_what_is_not_known_yet_makes_no_server(controller: dict[str, Any]) -> None:
-    assert not is_server(controller)
+def test_a_server_is_known_to_have_a_queue_or_accelerators(metadata: Any, spec: Any, server: bool) -> None:
+    assert is_server({"metadata": metadata, "spec": spec}) == server
 
 
 def node(count: int = 0, **labels: str) -> dict[str, Any]:
@@ -118,12 +95,13 @@ def test_a_node_belongs_to_the_stable_name_of_its_pool() -> None:
 
 
 def test_a_node_has_the_shape_of_its_machine_and_of_gpus_that_are_attached_to_it() -> None:
-    built_in = shape_of(node(machine="g2-standard-24", gke_accelerator="nvidia-l4", gke_spot="true"))
-    assert built_in is not None
-    assert (built_in.gpu, built_in.gpus, built_in.capacity) == ("nvidia-l4", 2, "spot")
     n1 = node(4, machine="n1-standard-8", gke_accelerator="nvidia-tesla-t4", reservation_name="mine")
-    attached = shape_of(n1)
-    assert attached is not None
-    assert (attached.gpu, attached.gpus, attached.capacity) == ("nvidia-tesla-t4", 4, "onDemand")
     assert accelerator_type(n1) == "nvidia-tesla-t4"
+    built_in = node(machine="g2-standard-24", gke_accelerator="nvidia-l4", gke_spot="true")
+    for shape, found in (
+        (shape_of(built_in), ("nvidia-l4", 2, "spot")),
+        (shape_of(n1), ("nvidia-tesla-t4", 4, "onDemand")),
+    ):
+        assert shape is not None
+        assert (shape.gpu, shape.gpus, shape.capacity) == found
     assert shape_of(node(machine="z9-standard-1")) is None

@@ -1,9 +1,7 @@
 """Cohorts: how much quota a queue can use, the limits of the ClusterQueue, and mistakes in borrowing and lending."""
 
-from __future__ import annotations
-
 from fractions import Fraction
-from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,27 +10,28 @@ from gke_ai.ops.status.queues import quota_rows
 from gke_ai.settings import load, model
 from tests.support.mistakes import PROJECT, base
 
-good = partial(base, "lending")
-
 GPU = "nvidia.com/gpu"
+
+
+def good() -> dict[str, Any]:
+    """Values with workloads of any size."""
+    return base("lending") | {"training": [], "serving": []}
 
 
 @pytest.mark.parametrize(
     ("borrowing", "lending", "max_gpus"),
     [
-        ({}, {}, 6),
-        ({GPU: "3"}, {}, 5),
-        ({}, {GPU: "3"}, 5),
-        ({GPU: "2"}, {GPU: "3"}, 4),
-        ({GPU: "3"}, {GPU: "2"}, 4),
-        ({GPU: "100"}, {}, 6),
-        ({"cpu": "0"}, {}, 6),
+        pytest.param({}, {}, 6, id="no limit"),
+        pytest.param({GPU: "3"}, {}, 5, id="borrows less"),
+        pytest.param({}, {GPU: "3"}, 5, id="is lent less"),
+        pytest.param({GPU: "2"}, {GPU: "3"}, 4, id="borrows least"),
+        pytest.param({GPU: "3"}, {GPU: "2"}, 4, id="is lent least"),
+        pytest.param({GPU: "100"}, {}, 6, id="limit above all"),
+        pytest.param({"cpu": "0"}, {}, 6, id="limit of another resource"),
     ],
-    ids=["no limit", "borrows less", "is lent less", "borrows least", "is lent least", "limit above all", "of another"],
 )
 def test_maximum_of_a_queue_includes_loans(borrowing: dict[str, str], lending: dict[str, str], max_gpus: int) -> None:
     values = good()
-    values["training"], values["serving"] = [], []  # of any size
     queues = values["queues"]["clusterQueues"]
     queues[0]["flavors"][0]["lendingLimit"], queues[1]["flavors"][0]["borrowingLimit"] = lending, borrowing
     ((quota, amounts),) = load(values, PROJECT).cluster_queues[1].limits()
@@ -42,7 +41,6 @@ def test_maximum_of_a_queue_includes_loans(borrowing: dict[str, str], lending: d
 
 def test_queue_without_a_cohort_borrows_nothing() -> None:
     values = good()
-    values["training"], values["serving"] = [], []
     for queue in values["queues"]["clusterQueues"]:
         queue["flavors"][0] = {key: queue["flavors"][0][key] for key in ("flavor", "quota")}
         del queue["cohort"]
@@ -53,9 +51,8 @@ def test_queue_without_a_cohort_borrows_nothing() -> None:
 
 def test_cluster_queue_has_only_the_configured_limits() -> None:
     nominal = {"cpu": "20", GPU: "2", "memory": "80Gi"}
-    quota = model.FlavorQuota(
-        flavor="l4", quota=nominal, borrowing_limit={GPU: "4"}, lending_limit={GPU: "0", "cpu": "10"}
-    )
+    lent = {GPU: "0", "cpu": "10"}
+    quota = model.FlavorQuota(flavor="l4", quota=nominal, borrowing_limit={GPU: "4"}, lending_limit=lent)
     spec = cluster_queue(model.ClusterQueue(name="training", cohort="l4", flavors=[quota]), [nominal])
     assert spec["cohortName"] == "l4"
     assert spec["resourceGroups"][0]["flavors"][0]["resources"] == [
@@ -65,14 +62,13 @@ def test_cluster_queue_has_only_the_configured_limits() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("total", "borrowed", "shown"), [("8", "4", "8, 4 borrowed"), ("4", "0", "4"), ("4", None, "4")]
-)
-def test_status_shows_borrowed_quota(total: str, borrowed: str | None, shown: str) -> None:
-    taken = {"name": GPU, "total": total} | ({"borrowed": borrowed} if borrowed else {})
-    queue = {
-        "metadata": {"name": "training"},
-        "spec": {"resourceGroups": [{"flavors": [{"name": "l4", "resources": [{"name": GPU, "nominalQuota": "4"}]}]}]},
-        "status": {"flavorsReservation": [{"name": "l4", "resources": [taken]}]},
-    }
-    assert list(quota_rows([queue])) == [("training", "l4", GPU, shown, "4")]
+def test_status_shows_borrowed_quota() -> None:
+    flavor = {"name": "l4", "resources": [{"name": GPU, "nominalQuota": "4"}]}
+    queue: Any = {"metadata": {"name": "training"}, "spec": {"resourceGroups": [{"flavors": [flavor]}]}}
+    for taken, shown in (
+        ({"total": "8", "borrowed": "4"}, "8, 4 borrowed"),
+        ({"total": "4", "borrowed": "0"}, "4"),
+        ({"total": "4"}, "4"),
+    ):
+        queue["status"] = {"flavorsReservation": [{"name": "l4", "resources": [{"name": GPU, **taken}]}]}
+        assert list(quota_rows([queue])) == [("training", "l4", GPU, shown, "4")]

@@ -1,17 +1,16 @@
 """Before `down` or an update deletes pools with an accelerator network profile, they get zero nodes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gke_ai.ops.lifecycle import deploy, down, network_pools
 from gke_ai.ops.lifecycle.network_pools import network_pools as pools_of
 from gke_ai.ops.lifecycle.network_pools import scale_to_zero
-from gke_ai.registered.types import NODE_POOL
+from gke_ai.registered.types import BUCKET, NODE_POOL
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 
@@ -20,28 +19,24 @@ Object = dict[str, Any]
 
 def pool(name: str = "b200", **more: Any) -> Object:
     """A recorded pool with a profile."""
-    outputs = {
-        "name": name,
-        "cluster": "projects/p/locations/us-central1/clusters/c",
-        "location": "us-central1",
-        "project": "p",
-        "networkConfig": {"acceleratorNetworkProfile": "auto"},
-        **more,
-    }
-    return {"type": "gcp:container/nodePool:NodePool", "urn": f"urn::{name}", "inputs": {}, "outputs": outputs}
+    place = {"cluster": "projects/p/locations/us-central1/clusters/c", "location": "us-central1", "project": "p"}
+    outputs = {"name": name, **place, "networkConfig": {"acceleratorNetworkProfile": "auto"}, **more}
+    return {"type": NODE_POOL, "urn": f"urn::{name}", "inputs": {}, "outputs": outputs}
 
 
 PLAIN = pool("l4", networkConfig={"enablePrivateNodes": True})
 GROWS: Object = {"autoscaling": {"totalMaxNodeCount": 4}}
+FORBIDDEN = "ResponseError: code=403, message=Required container.clusters.update"
+NOT_FOUND = "ResponseError: code=404, message=Not found: node pool b200."
 
 
 class Google:
     """Answers of gcloud and of the cluster: each list of nodes is one shorter than the one before."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, nodes: int = 2, error: str = "") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[str] = []
-        self.nodes, self.error = nodes, error
-        monkeypatch.setattr(network_pools, "on_emulator", lambda: False)
+        self.nodes, self.error, self.is_emulated = 2, "", False
+        monkeypatch.setattr(network_pools, "on_emulator", lambda: self.is_emulated)
         monkeypatch.setattr(subprocess, "run", self.run)
         monkeypatch.setattr(network_pools, "list_objects", self.list)
         monkeypatch.setattr(network_pools, "LOOK_EVERY", 0)
@@ -56,14 +51,19 @@ class Google:
         return [{"metadata": {"name": f"node-{number}"}} for number in range(self.nodes + 1)]
 
 
-def test_only_pools_with_a_profile_are_scaled() -> None:
-    (found,) = pools_of([PLAIN, pool(), {"type": "gcp:storage/bucket:Bucket"}])
-    assert (found.name, found.cluster, found.location, found.project) == ("b200", "c", "us-central1", "p")
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Google:
+    return Google(monkeypatch)
 
 
-def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    google = Google(monkeypatch)
-    scale_to_zero(pools_of([PLAIN, pool(**GROWS)]), object())  # type: ignore[arg-type]
+def scale(**more: Any) -> None:
+    """Scales a pool with a profile, and no other."""
+    others = PLAIN, {**pool("bucket"), "type": BUCKET}
+    scale_to_zero(pools_of([*others, pool(**more)]), object())  # type: ignore[arg-type]
+
+
+def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_for_that(google: Google) -> None:
+    scale(**GROWS)
     where = "--node-pool=b200 --location=us-central1 --project=p --quiet"
     assert google.commands == [
         f"gcloud container clusters update c --no-enable-autoscaling {where}",
@@ -72,54 +72,32 @@ def test_a_pool_loses_its_autoscaler_then_its_nodes_and_down_waits_for_that(monk
     assert google.nodes == -1
 
 
-def test_a_pool_of_fixed_size_has_no_autoscaler(monkeypatch: pytest.MonkeyPatch) -> None:
-    google = Google(monkeypatch, nodes=0)
-    scale_to_zero(pools_of([pool()]), object())  # type: ignore[arg-type]
-    assert [command.split()[3] for command in google.commands] == ["resize"]
+@pytest.mark.parametrize(
+    ("more", "answers", "verbs", "left"),
+    [
+        pytest.param({}, {"nodes": 0}, ["resize"], -1, id="a pool of fixed size has no autoscaler"),
+        pytest.param(GROWS, {"error": NOT_FOUND}, ["update"], 2, id="a second down skips what the first one deleted"),
+        pytest.param({}, {"is_emulated": True}, [], 2, id="the emulator deletes the nodes with their pool"),
+    ],
+)
+def test_only_what_a_pool_needs_runs(
+    more: Object, answers: Object, verbs: list[str], left: int, google: Google
+) -> None:
+    vars(google).update(answers)
+    scale(**more)
+    assert ([command.split()[3] for command in google.commands], google.nodes) == (verbs, left)
 
 
-def test_a_second_down_goes_on_after_a_pool_that_the_first_one_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    google = Google(monkeypatch, nodes=1, error="ResponseError: code=404, message=Not found: node pool b200.")
-    scale_to_zero(pools_of([pool(**GROWS)]), object())  # type: ignore[arg-type]
-    assert (len(google.commands), google.nodes) == (1, 1)
-
-
-def test_a_refusal_stops_before_anything_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    google = Google(monkeypatch, error="ResponseError: code=403, message=Required container.clusters.update")
-    stack = Stack("prod")
-    vars(stack)["resources"] = [pool()]
-    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("something was deleted"))
-    with pytest.raises(Stop, match=r"resize c .*nothing was deleted: .*code=403(?s:.*)run down again"):
-        down.down(stack)
-    assert len(google.commands) == 1
-
-
-def test_nodes_that_stay_stop_before_anything_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    Google(monkeypatch, nodes=2)
+@pytest.mark.usefixtures("google")
+def test_nodes_that_stay_and_a_missing_gcloud_stop_before_anything_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_pools, "GONE_SECONDS", -1)
     with pytest.raises(Stop, match=r"still has nodes .* nothing was deleted: node-0, node-1"):
-        scale_to_zero(pools_of([pool()]), object())  # type: ignore[arg-type]
-
-
-def test_without_gcloud_it_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    Google(monkeypatch)
-
-    def missing(*_: object, **__: object) -> None:
-        raise FileNotFoundError("gcloud")
-
-    monkeypatch.setattr(subprocess, "run", missing)
+        scale()
+    monkeypatch.setattr(subprocess, "run", Mock(side_effect=FileNotFoundError("gcloud")))
     with pytest.raises(Stop, match="gcloud is not on PATH"):
-        scale_to_zero(pools_of([pool()]), None)
+        scale()
 
 
-def test_the_emulator_deletes_such_a_pool_with_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    google = Google(monkeypatch)
-    monkeypatch.setattr(network_pools, "on_emulator", lambda: True)
-    scale_to_zero(pools_of([pool()]), object())  # type: ignore[arg-type]
-    assert google.commands == []
-
-
-# ------------------------------------------------------------------------------------------------------------- updates
 def step(op: str, name: str = "b200", new: Object | None = None, **old: Any) -> Object:
     """An event of a preview about a pool."""
     state, urn = pool(name, **old), f"urn::{name}"
@@ -135,10 +113,10 @@ OTHERS = [{"summaryEvent": {}}, step("same"), step("update"), step("delete", net
 class Updates:
     """Pulumi: a preview with these events, then an update. `done` has what ran."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, events: list[Object], fails: bool = False) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []
         self.stack, self.resources = Stack("prod"), [pool()]
-        self.events, self.fails = events, fails
+        self.events, self.fails = FIRST, False
         monkeypatch.setattr(Stack, "preview", self.preview)
         monkeypatch.setattr(Stack, "pulumi", self.pulumi)
         monkeypatch.setattr(Stack, "api", lambda _: None)
@@ -158,17 +136,21 @@ class Updates:
         return subprocess.CompletedProcess([], 0, "", "")
 
 
+@pytest.fixture
+def updates(monkeypatch: pytest.MonkeyPatch) -> Updates:
+    return Updates(monkeypatch)
+
+
 @pytest.mark.parametrize("events", [FIRST, [step("delete")]], ids=["replaced", "deleted"])
-def test_an_update_first_scales_a_pool_that_it_deletes(events: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
-    google, updates = Google(monkeypatch), Updates(monkeypatch, [*OTHERS, *events])
+def test_an_update_first_scales_a_pool_that_it_deletes(events: list[Object], google: Google, updates: Updates) -> None:
+    updates.events = [*OTHERS, *events]
     deploy.up(updates.stack)
     assert [command.split()[3] for command in google.commands] == ["resize"]
     assert updates.done == ["preview quiet", "up --yes", "status"]
     assert "resources" not in vars(updates.stack), "the status shows those after the update"
 
 
-def test_an_update_asks_before_it_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    google, updates = Google(monkeypatch), Updates(monkeypatch, FIRST)
+def test_an_update_asks_before_it_scales(google: Google, updates: Updates) -> None:
     with pytest.raises(Stop, match="Nothing was changed"):
         deploy.up(updates.stack, confirmed=False)
     assert (google.commands, updates.done) == ([], ["preview"])
@@ -177,31 +159,26 @@ def test_an_update_asks_before_it_scales(monkeypatch: pytest.MonkeyPatch) -> Non
     assert updates.done[-2:] == ["up --yes", "status"], "it does not ask twice"
 
 
-@pytest.mark.parametrize(
-    ("events", "fails"),
-    [(LAST, False), (OTHERS, False), ([], False), (FIRST, True)],
-    ids=["last", "no", "none", "fails"],
-)
-def test_an_update_scales_no_other_pool(events: list[Object], fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    google, updates = Google(monkeypatch), Updates(monkeypatch, events, fails)
+@pytest.mark.parametrize("events", [LAST, OTHERS, [], None], ids=["last", "no", "none", "fails"])
+def test_an_update_scales_no_other_pool(events: list[Object] | None, google: Google, updates: Updates) -> None:
+    updates.events, updates.fails = FIRST if events is None else events, events is None
     deploy.up(updates.stack, confirmed=False)
     assert google.commands == []
     assert updates.done == ["preview", "up --suppress-outputs", "status"], "Pulumi asks"
 
 
-def test_a_stack_without_such_pools_has_no_preview_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    updates = Updates(monkeypatch, FIRST)
+def test_a_stack_without_such_pools_has_no_preview_of_its_own(updates: Updates) -> None:
     updates.resources = [PLAIN]
     deploy.up(updates.stack)
     assert updates.done == ["up --yes", "status"]
 
 
-def test_a_refusal_stops_before_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    Google(monkeypatch, error="ResponseError: code=403, message=Required container.clusters.update")
-    updates = Updates(monkeypatch, FIRST)
-    with pytest.raises(Stop, match=r"nothing was deleted: .*code=403(?s:.*)run up again"):
-        deploy.up(updates.stack)
-    assert updates.done == ["preview quiet"]
+def test_a_refusal_stops_before_anything_is_deleted(google: Google, updates: Updates) -> None:
+    google.error = FORBIDDEN
+    for verb, run in (("up", deploy.up), ("down", down.down)):
+        with pytest.raises(Stop, match=rf"resize c .*nothing was deleted: .*code=403(?s:.*)run {verb} again"):
+            run(updates.stack)
+    assert (len(google.commands), updates.done) == (2, ["preview quiet"])
 
 
 @pytest.mark.parametrize(
@@ -209,9 +186,9 @@ def test_a_refusal_stops_before_the_update(monkeypatch: pytest.MonkeyPatch) -> N
     [(FIRST, "`gke-ai up` first runs:\n  gcloud container clusters resize c"), (LAST, "If it then waits")],
 )
 def test_a_preview_names_the_commands(
-    events: list[Object], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    events: list[Object], says: str, updates: Updates, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    updates = Updates(monkeypatch, events)
+    updates.events = events
     with pytest.raises(SystemExit):
         deploy.preview(updates.stack)
     printed = capsys.readouterr().out
@@ -219,10 +196,8 @@ def test_a_preview_names_the_commands(
     assert "--num-nodes=0 --node-pool=b200" in printed
 
 
-NETWORK: Object = {
-    "networkConfig": {"acceleratorNetworkProfile": "auto"},
-    "nodeConfig": {"machineType": "a4-highgpu-8g"},
-}
+PROFILE: Object = {"networkConfig": {"acceleratorNetworkProfile": "auto"}}
+NETWORK: Object = {**PROFILE, "nodeConfig": {"machineType": "a4-highgpu-8g"}}
 INTERFACES: Object = {"networkConfig": {"additionalNodeNetworkConfigs": [{"network": "n"}]}}
 
 

@@ -1,17 +1,16 @@
 """Status, recover and down on recorded objects."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -33,9 +32,10 @@ URN = "urn:pulumi:dev::gke-ai::"
 ACCOUNT, OF_P = "gcp:serviceaccount/account:Account", "projects/p/locations/l/clusters/c"
 
 
-def pending(kind: str, name: str, inputs: dict[str, Any], operation: str = "creating") -> dict[str, Any]:
-    """A pending operation as a killed update leaves it."""
-    return {"resource": {"urn": f"{URN}{kind}::{name}", "type": kind, "inputs": inputs}, "type": operation}
+def pending(kind: str, name: str, inputs: dict[str, Any] | None, operation: str = "creating") -> dict[str, Any]:
+    """A pending operation as a killed update leaves it. Pulumi writes no empty inputs, and a component has none."""
+    resource = {"urn": f"{URN}{kind}::{name}", "type": kind, **({"inputs": inputs} if inputs else {})}
+    return {"resource": resource, "type": operation}
 
 
 def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
         (CLUSTER, {"name": "c", "location": "us-central1"}, "projects/acme/locations/us-central1/clusters/c"),
         (NODE_POOL, {"name": "n", "cluster": OF_P}, f"{OF_P}/nodePools/n"),
         (NODE_POOL, {"name": "n", "cluster": "c", "location": "l", "project": "p"}, f"{OF_P}/nodePools/n"),
-        ("gcp:storage/bucket:Bucket", {"name": "models"}, "models"),
+        (BUCKET, {"name": "models"}, "models"),
         ("kubernetes:batch/v1:Job", {"metadata": {"name": "job", "namespace": "llm"}}, "llm/job"),
         ("kubernetes:core/v1:Namespace", {"metadata": {"name": "llm"}}, "llm"),
         (ACCOUNT, {"accountId": "a", "project": "p"}, "projects/p/serviceAccounts/a@p.iam.gserviceaccount.com"),
@@ -65,27 +65,23 @@ def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs:
     assert "pending_operations" not in state
 
 
-def test_release_and_grant_are_created_again_and_not_adopted() -> None:
-    state = deployment(
-        pending("kubernetes:helm.sh/v3:Release", "kueue", {"name": "kueue"}),
-        pending("gcp:storage/bucketIAMMember:BucketIAMMember", "grant", {"bucket": "models"}),
-    )
-    adopted, dropped, left = recover.adopt_pending(state)
-    assert (adopted, left) == ([], [])
-    assert len(dropped) == 2
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("kubernetes:helm.sh/v3:Release", {"name": "kueue"}),
+        ("gcp:storage/bucketIAMMember:BucketIAMMember", {"bucket": "models"}),
+        ("pulumi:pulumi:Stack", None),
+        ("gke-ai:index:KueueStack", None),
+    ],
+)
+def test_creation_without_an_id_or_inputs_is_repeated_and_not_adopted(kind: str, inputs: Any) -> None:
+    state = deployment(pending(kind, "it", inputs))
+    assert recover.adopt_pending(state) == ([], [f"{URN}{kind}::it"], [])
     assert len(state["resources"]) == 1
 
 
-@pytest.mark.parametrize("kind", ["pulumi:pulumi:Stack", "gke-ai:index:KueueStack"])
-def test_pending_creation_without_inputs_is_created_again(kind: str) -> None:
-    """Pulumi writes no empty inputs, and a component has none."""
-    operation = pending(kind, "it", {})
-    del operation["resource"]["inputs"]
-    assert recover.adopt_pending(deployment(operation)) == ([], [f"{URN}{kind}::it"], [])
-
-
 def test_interrupted_update_does_not_make_a_second_resource() -> None:
-    bucket = pending("gcp:storage/bucket:Bucket", "models", {"name": "models"}, "updating")
+    bucket = pending(BUCKET, "models", {"name": "models"}, "updating")
     state = deployment(bucket)
     state["resources"].append({**bucket["resource"], "id": "models"})
     assert recover.adopt_pending(state) == ([], [], [])
@@ -93,7 +89,7 @@ def test_interrupted_update_does_not_make_a_second_resource() -> None:
 
 
 POOL = {"name": "l4", "cluster": OF_P, "diskSizeGb": 200}
-POOL_ID = f"{OF_P}/nodePools/l4"
+POOL_URN, POOL_ID = f"{URN}{NODE_POOL}::l4", f"{OF_P}/nodePools/l4"
 OLD_ID = f"{POOL_ID}-123456"
 
 
@@ -111,7 +107,7 @@ def test_replacement_of_a_deleted_resource_is_adopted_in_its_place() -> None:
     # Pulumi has deleted the old resource, and keeps it with this mark until the new one is created. A refresh keeps it,
     # so without the adoption the next up would create a pool that Google has: pkg/resource/deploy/step.go.
     state = recorded_and_pending(pendingReplacement=True)
-    assert recover.adopt_pending(state) == ([f"{URN}{NODE_POOL}::l4"], [], [])
+    assert recover.adopt_pending(state) == ([POOL_URN], [], [])
     _, pool, server = state["resources"]
     assert (pool["id"], pool["inputs"]["diskSizeGb"]) == (POOL_ID, 200)
     assert "pendingReplacement" not in pool
@@ -119,50 +115,55 @@ def test_replacement_of_a_deleted_resource_is_adopted_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "result", "ids"),
+    ("recorded", "adopted", "left", "ids"),
     [
         # Pulumi keeps a pending creation when a later update creates the resource: pkg/backend/journal.go.
-        ({}, ([], [], []), [POOL_ID, None]),
+        pytest.param({}, [], [], [POOL_ID, None], id="of the recorded one"),
         # Either a replacement that is created first, or a creation of an earlier update: the state does not say which.
-        ({"id": OLD_ID}, ([], [], [(f"{URN}{NODE_POOL}::l4", POOL_ID)]), [OLD_ID, None]),
-        ({"id": OLD_ID, "delete": True}, ([f"{URN}{NODE_POOL}::l4"], [], []), [OLD_ID, None, POOL_ID]),
+        pytest.param({"id": OLD_ID}, [], [(POOL_URN, POOL_ID)], [OLD_ID, None], id="beside it"),
+        pytest.param(
+            {"id": OLD_ID, "delete": True}, [POOL_URN], [], [OLD_ID, None, POOL_ID], id="beside one to delete"
+        ),
     ],
-    ids=["of the recorded one", "beside it", "beside one that Pulumi has to delete"],
 )
 def test_creation_beside_a_recorded_resource_is_adopted_only_if_that_is_deleted(
-    recorded: dict[str, Any], result: tuple[list[Any], ...], ids: list[str | None]
+    recorded: dict[str, Any], adopted: list[str], left: list[tuple[str, str]], ids: list[str | None]
 ) -> None:
     state = recorded_and_pending(**recorded)
-    assert recover.adopt_pending(state) == result
+    assert recover.adopt_pending(state) == (adopted, [], left)
     assert [resource.get("id") for resource in state["resources"][1:]] == ids
 
 
-class Killed(Stack):
-    """A stack after a killed update. Its commands succeed, and the state that is written is kept."""
+def test_recover_names_what_it_leaves_and_clears_every_pending_creation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: dict[str, Any] = {}
 
-    written: ClassVar[dict[str, Any]] = {}
-
-    def read(self, *_: str) -> Any:
-        return {"deployment": recorded_and_pending(id=OLD_ID)}
-
-    def pulumi(self, *arguments: str, stdin: str | None = None, **_: Any) -> subprocess.CompletedProcess[str]:
+    def pulumi(_: Stack, *arguments: str, stdin: str = "", **__: Any) -> subprocess.CompletedProcess[str]:
         if arguments[:2] == ("stack", "import"):
-            self.written.update(json.loads(stdin or ""))
+            written.update(json.loads(stdin))
         return subprocess.CompletedProcess(arguments, 0, "", "")
 
-
-def test_recover_names_what_it_leaves_and_clears_every_pending_creation(capsys: pytest.CaptureFixture[str]) -> None:
-    recover.recover(Killed("none"))
-    assert "pending_operations" not in Killed.written["deployment"], "a refresh would keep them"
+    monkeypatch.setattr(Stack, "read", lambda *_: {"deployment": recorded_and_pending(id=OLD_ID)})
+    monkeypatch.setattr(Stack, "pulumi", pulumi)
+    recover.recover(Stack("none"))
+    assert "pending_operations" not in written["deployment"], "a refresh would keep them"
     assert f"leaving     NodePool l4: its creation as {POOL_ID} was interrupted" in capsys.readouterr().out
 
 
-def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = tmp_path / ".pulumi" / "locks" / "organization" / "gke-ai" / "dev" / "one.json"
-    lock.parent.mkdir(parents=True)
+@pytest.fixture
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a local backend, with folders for the states and the locks."""
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    for name in ("stacks/gke-ai", "locks/organization/gke-ai/dev"):
+        (tmp_path / ".pulumi" / name).mkdir(parents=True)
+    return tmp_path / ".pulumi"
+
+
+def test_recover_refuses_while_the_update_still_runs(backend: Path) -> None:
+    lock = backend / "locks/organization/gke-ai/dev/one.json"
     held = {"pid": os.getpid(), "hostname": socket.gethostname(), "timestamp": "now"}
     lock.write_text(json.dumps(held))
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
     with pytest.raises(Stop, match=f"process {os.getpid()}"):
         recover.refuse_if_running(Stack("dev"))
     for nobodys in (json.dumps({**held, "pid": 2**22 + 1}), "", '{"pid": 1, "hostn', "[]", '{"pid": 1}'):
@@ -171,10 +172,8 @@ def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("content", ["", '{"version": 3, "checkp', "[]"])
-def test_damaged_state_is_restored_from_a_copy(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = tmp_path / ".pulumi" / "stacks" / "gke-ai" / "dev.json"
-    state.parent.mkdir(parents=True)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+def test_damaged_state_is_restored_from_a_copy(content: str, backend: Path) -> None:
+    state = backend / "stacks/gke-ai/dev.json"
     state.write_text(content)
     with pytest.raises(Stop, match=r"dev\.json is damaged.*recover"):
         Stack("dev").refuse_damaged()
@@ -182,30 +181,25 @@ def test_damaged_state_is_restored_from_a_copy(content: str, tmp_path: Path, mon
         recover.restore_damaged("dev")
     state.with_name("dev.json.bak").write_text('{"version": 3}')
     recover.restore_damaged("dev")
-    assert state.read_text() == '{"version": 3}'
-    assert state.with_name("dev.json.damaged").read_text() == content
+    assert (state.read_text(), state.with_name("dev.json.damaged").read_text()) == ('{"version": 3}', content)
     Stack("dev").refuse_damaged()
 
 
-def test_state_whose_sidecar_was_cut_off_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stacks = tmp_path / ".pulumi" / "stacks" / "gke-ai"
-    stacks.mkdir(parents=True)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+def test_state_whose_sidecar_was_cut_off_can_be_read_again(backend: Path) -> None:
     files = {"dev.json": "{}", "dev.json.attrs": "", "dev.json.bak.attrs": "{}", "b.json.attrs": ""}
     for name, content in files.items():
-        (stacks / name).write_text(content)
+        (backend / "stacks/gke-ai" / name).write_text(content)
     recover.mend_sidecars("dev")
-    assert {file.name for file in stacks.iterdir()} == {"dev.json", "dev.json.bak.attrs", "b.json.attrs"}
+    left = {file.name for file in (backend / "stacks/gke-ai").iterdir()}
+    assert left == {"dev.json", "dev.json.bak.attrs", "b.json.attrs"}
 
 
 def test_down_names_the_key_that_protects() -> None:
     cluster = {"urn": f"{URN}c::c", "type": CLUSTER, "inputs": {"name": "prod", "deletionProtection": True}}
     bucket = {"urn": f"{URN}b::b", "type": BUCKET, "inputs": {"name": "models"}, "protect": True}
     free = {"urn": f"{URN}b::d", "type": BUCKET, "inputs": {"name": "scratch"}}
-    assert down.protected([cluster, bucket, free]) == [
-        "cluster prod: gke-ai:cluster.protect",
-        "bucket models: gke-ai:buckets[].protect",
-    ]
+    keys = ["cluster prod: gke-ai:cluster.protect", "bucket models: gke-ai:buckets[].protect"]
+    assert down.protected([cluster, bucket, free]) == keys
 
 
 @pytest.mark.parametrize(
@@ -218,73 +212,62 @@ def test_down_names_the_key_that_protects() -> None:
     ],
 )
 def test_only_a_jobset_of_the_stacks_own_kueue_counts(parent: str, name: str, namespace: str, own: bool) -> None:
-    component = {"urn": f"{URN}{parent}::kueue", "type": parent}
-    release: dict[str, Any] = {"urn": f"{URN}{parent}${RELEASE}::{name}", "type": RELEASE, "parent": component["urn"]}
-    release["inputs"] = {"name": name, "namespace": namespace}
-    assert down.jobset_release([component, release]) is own
+    release = {"urn": f"{URN}{RELEASE}::{name}", "type": RELEASE, "parent": f"{URN}{parent}::kueue"}
+    component = {"urn": release["parent"], "type": parent}
+    assert down.jobset_release([component, {**release, "inputs": {"name": name, "namespace": namespace}}]) is own
 
 
 def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "Some content in the namespace has finalizers remaining: example.com/kept in 1 resource instances"
     conditions = [{"status": "True", "message": message}, {"status": "False", "message": "other"}]
     ended, kept = {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"finalizers": ["example.com/kept"]}
-    answers = {
-        "/api/v1/namespaces": [
-            {"metadata": {"name": "llm"}},
-            {"metadata": {"name": "team-a", **ended}, "status": {"conditions": conditions}},
-        ],
-        "/api/v1/namespaces/team-a/pods": [
-            {"metadata": {"name": "slow", **ended}},
-            {"metadata": {"name": "held", **ended, **kept}},
-        ],
-    }
+    team = {"metadata": {"name": "team-a", **ended}, "status": {"conditions": conditions}}
+    pods = [{"metadata": {"name": "slow", **ended}}, {"metadata": {"name": "held", **ended, **kept}}]
+    answers = {"/api/v1/namespaces": [{"metadata": {"name": "llm"}}, team], "/api/v1/namespaces/team-a/pods": pods}
     monkeypatch.setattr(down, "list_objects", lambda _, path: answers[path])
     assert down.ending(None) == [  # type: ignore[arg-type]
         "pod team-a/slow: has until 2026-01-01T00:00:00Z to end",
         "pod team-a/held: finalizers example.com/kept",
         f"namespace team-a: {message}",
     ]
-
-    def refused(*_: object) -> list[Any]:
-        raise Stop("The cluster does not answer")
-
-    monkeypatch.setattr(down, "list_objects", refused)
+    monkeypatch.setattr(down, "list_objects", Mock(side_effect=Stop("The cluster does not answer")))
     assert down.ending(None) == []  # type: ignore[arg-type]
 
 
 def node(name: str, ready: str = "True") -> dict[str, Any]:
     """A GPU node of two."""
     labels = {GKE_NODEPOOL: "gpupool", "node.kubernetes.io/instance-type": "g2-standard-24"}
+    state = {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]}
     return {
-        "metadata": {"name": name, "labels": labels | {"cloud.google.com/gke-provisioning": "standard"}},
-        "status": {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]},
+        "metadata": {"name": name, "labels": {**labels, "cloud.google.com/gke-provisioning": "standard"}},
+        "status": state,
     }
 
 
 def pod(name: str, node_name: str | None, **scheduled: str) -> dict[str, Any]:
     """A pod of two GPUs, on a node or with the reason why not."""
-    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
-    return {
-        "metadata": {"name": name, "namespace": "llm"},
-        "spec": {**spec, **({"nodeName": node_name} if node_name else {})},
-        "status": {"conditions": [{"type": "PodScheduled", "status": "True" if node_name else "False", **scheduled}]},
-    }
+    spec: dict[str, Any] = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    spec |= {"nodeName": node_name} if node_name else {}
+    condition = {"type": "PodScheduled", "status": "True" if node_name else "False", **scheduled}
+    return {"metadata": {"name": name, "namespace": "llm"}, "spec": spec, "status": {"conditions": [condition]}}
 
 
-def workload(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
-    """A workload of a Job with these conditions."""
-    return {
-        "metadata": {"name": name, "namespace": "llm", "ownerReferences": [{"kind": "Job", "name": name}]},
-        "spec": {"queueName": "lq", "priority": 20},
-        "status": {"conditions": list(conditions)},
-    }
+def workload(name: str, *conditions: dict[str, str], kind: str = "Job", namespace: str = "llm") -> dict[str, Any]:
+    """A workload of a run with these conditions."""
+    metadata = {"name": name, "namespace": namespace, "ownerReferences": [{"kind": kind, "name": name}]}
+    return {"metadata": metadata, "spec": {"queueName": "lq", "priority": 20}, "status": {"conditions": [*conditions]}}
 
 
-def printed(snapshot: status.ClusterObjects) -> str:
-    """The status as a person sees it, on a wide terminal."""
+def printed(**objects: Any) -> str:
+    """The status of a cluster with these objects as a person sees it, on a wide terminal."""
     out = io.StringIO()
-    Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
+    Console(file=out, width=240).print(*status.report(Stack("dev"), status.ClusterObjects(**objects)))
     return out.getvalue()
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The further cells of the rows of a table that begin with a word; an empty cell leaves none."""
+    return [re.split(r"\s{2,}", line.strip())[1:] for line in text.splitlines() if line.split()[:1] == [first]]
 
 
 def test_status_shows_what_waits_and_why() -> None:
@@ -292,11 +275,9 @@ def test_status_shows_what_waits_and_why() -> None:
     evicted["message"] = "to make room (UID: 1d06, JobUID: 258e) for serving; preemptor path: /a; preemptee path: /b"
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu"}
     text = printed(
-        status.ClusterObjects(
-            nodes=[node("a"), node("b", "False")],
-            pods=[pod("runs", "a"), pod("gated", None, reason="SchedulingGated", message="blocked by gates")],
-            workloads=[workload("old", evicted), workload("new", waits), workload("untouched")],
-        )
+        nodes=[node("a"), node("b", "False")],
+        pods=[pod("runs", "a"), pod("gated", None, reason="SchedulingGated", message="blocked by gates")],
+        workloads=[workload("old", evicted), workload("new", waits), workload("untouched")],
     )
     for shown in (
         *("1 of 2", "2 of 4"),  # ready nodes, and GPUs used
@@ -309,91 +290,68 @@ def test_status_shows_what_waits_and_why() -> None:
 
 
 def test_empty_pool_is_shown_with_its_bound_and_a_full_one_as_full() -> None:
-    pools: list[Mapping[str, Any]] = [
+    tpus = {"name": "slice", "nodeConfig": {"machineType": "ct6e-standard-4t"}, "autoscaling": {"maxNodeCount": 4}}
+    pools = [
         {"name": "gpupool", "autoscaling": {"totalMaxNodeCount": 2, "maxNodeCount": 0}},
-        {
-            "name": "slice",
-            "nodeConfig": {"machineType": "ct6e-standard-4t"},
-            "autoscaling": {"maxNodeCount": 4},
-            "nodeLocations": ["us-east5-b"],
-        },
+        {**tpus, "nodeLocations": ["us-east5-b"]},
         {"name": "fixed", "nodeConfig": {"machineType": "e2-standard-4"}},
     ]
-    text = printed(status.ClusterObjects(nodes=[node("a"), node("b")], pools=pools))
-    assert rows(text, "gpupool") == [["gpupool", "g2-standard-24", "standard", "2 of 2, at most 2", "0 of 4"]]
-    assert rows(text, "slice") == [["slice", "ct6e-standard-4t", "empty, at most 4", "–"]]
-    assert rows(text, "fixed") == [["fixed", "e2-standard-4", "empty", "–"]]
-
-
-def rows(text: str, first: str) -> list[list[str]]:
-    """The cells of the rows of a table that begin with a word; an empty cell leaves none."""
-    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.split()[:1] == [first]]
+    text = printed(nodes=[node("a"), node("b")], pools=pools)
+    assert rows(text, "gpupool") == [["g2-standard-24", "standard", "2 of 2, at most 2", "0 of 4"]]
+    assert rows(text, "slice") == [["ct6e-standard-4t", "empty, at most 4", "–"]]
+    assert rows(text, "fixed") == [["e2-standard-4", "empty", "–"]]
 
 
 def test_waiting_pod_shows_the_last_event_of_the_autoscaler() -> None:
-    why = {"reason": "Unschedulable", "message": "0/3 nodes are available"}
-    waits = {**pod("mixtral", None, **why), "metadata": {"name": "mixtral", "namespace": "llm", "uid": "1"}}
-
-    def event(uid: str, time: str, message: str) -> dict[str, Any]:
-        fields = {"reason": NOT_SCALED_UP, "message": message, "lastTimestamp": time}
-        return {**fields, "involvedObject": {"kind": "Pod", "uid": uid}}
-
-    events: list[Mapping[str, Any]] = [
-        event("1", "2026-01-01T00:00:02Z", "compute class c: spot is out, flexStart is out"),
-        event("1", "2026-01-01T00:00:01Z", "compute class c: spot is out"),
-        event("2", "2026-01-01T00:00:03Z", "another pod's"),
+    waits = pod("mixtral", None, reason="Unschedulable", message="0/3 nodes are available")
+    waits["metadata"]["uid"] = "1"
+    events = [
+        {"reason": NOT_SCALED_UP, "message": message, "lastTimestamp": f"2026-01-01T00:00:0{second}Z"}
+        | {"involvedObject": {"kind": "Pod", "uid": uid}}
+        for uid, second, message in (
+            ("1", 2, "compute class c: spot is out, flexStart is out"),
+            ("1", 1, "compute class c: spot is out"),
+            ("2", 3, "another pod's"),
+        )
     ]
-    text = printed(status.ClusterObjects(pods=[waits], events=events))
+    text = printed(pods=[waits], events=events)
     reason = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
-    assert rows(text, "llm/mixtral") == [["llm/mixtral", reason]]
+    assert rows(text, "llm/mixtral") == [[reason]]
     assert "emulator/run capacity" in text
 
 
 def jobset(name: str, suspended: bool = False, **state: Any) -> dict[str, Any]:
     """A JobSet of three slices that may be restarted four times."""
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "suspend": suspended,
-            "failurePolicy": {"maxRestarts": 4},
-            "replicatedJobs": [{"name": "slice", "replicas": 3}],
-        },
-        "status": state,
-    }
+    jobs = [{"name": "slice", "replicas": 3}]
+    spec = {"suspend": suspended, "failurePolicy": {"maxRestarts": 4}, "replicatedJobs": jobs}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": state}
 
 
 def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for google.com/tpu"}
-    metadata = {"name": "w", "namespace": "default", "ownerReferences": [{"kind": "JobSet", "name": "waits"}]}
-    held = {"metadata": metadata, "spec": {"queueName": "lq"}, "status": {"conditions": [waits]}}
+    held = workload("waits", waits, kind="JobSet", namespace="default")
     failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
-    snapshot = status.ClusterObjects(
-        workloads=[held],
-        jobsets=[
-            jobset("runs", replicatedJobsStatus=[{"name": "slice", "ready": 3}], restartsCountTowardsMax=1),
-            jobset("starts", replicatedJobsStatus=[{"name": "slice", "ready": 2}]),
-            jobset("waits", suspended=True),
-            jobset("ended", terminalState="Failed", conditions=[failed], restartsCountTowardsMax=4),
-        ],
-    )
-    text = printed(snapshot)
-    assert rows(text, "default/runs") == [["default/runs", "3 of 3", "1 of 4", "Running"]]
-    assert rows(text, "default/starts")[0][:4] == ["default/starts", "2 of 3", "0 of 4", "Starting"]
-    assert rows(text, "default/waits") == [["default/waits", "0 of 3", "0 of 4", "Waiting", waits["message"]]]
-    assert rows(text, "default/ended") == [["default/ended", "0 of 3", "4 of 4", "Failed", failed["message"]]]
+    jobsets = [
+        jobset("runs", replicatedJobsStatus=[{"name": "slice", "ready": 3}], restartsCountTowardsMax=1),
+        jobset("starts", replicatedJobsStatus=[{"name": "slice", "ready": 2}]),
+        jobset("waits", suspended=True),
+        jobset("ended", terminalState="Failed", conditions=[failed], restartsCountTowardsMax=4),
+    ]
+    text = printed(workloads=[held], jobsets=jobsets)
+    assert rows(text, "default/runs") == [["3 of 3", "1 of 4", "Running"]]
+    assert rows(text, "default/starts")[0][:3] == ["2 of 3", "0 of 4", "Starting"]
+    assert rows(text, "default/waits") == [["0 of 3", "0 of 4", "Waiting", waits["message"]]]
+    assert rows(text, "default/ended") == [["0 of 3", "4 of 4", "Failed", failed["message"]]]
 
 
 def autoscaler(**state: Any) -> dict[str, Any]:
     """An autoscaler by backlog and TPU memory."""
-    backlog = {"metric": {"name": "jetstream_prefill_backlog_size"}, "target": {"averageValue": "10"}}
-    memory = {"metric": {"name": "memory_used"}, "target": {"value": "12884901888"}}
+    targets = {"jetstream_prefill_backlog_size": {"averageValue": "10"}, "memory_used": {"value": "12884901888"}}
+    external = [{"metric": {"name": name}, "target": target} for name, target in targets.items()]
+    metrics = [{"type": "External", "external": metric} for metric in external]
     return {
         "metadata": {"name": "jetstream-hpa", "namespace": "default"},
-        "spec": {
-            "scaleTargetRef": {"name": "maxengine-server"},
-            "maxReplicas": 2,
-            "metrics": [{"type": "External", "external": backlog}, {"type": "External", "external": memory}],
-        },
+        "spec": {"scaleTargetRef": {"name": "maxengine-server"}, "maxReplicas": 2, "metrics": metrics},
         "status": {"currentReplicas": 1, "desiredReplicas": 1, **state},
     }
 
@@ -401,40 +359,45 @@ def autoscaler(**state: Any) -> dict[str, Any]:
 def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scale() -> None:
     name = "jetstream_prefill_backlog_size"
     backlog = {"type": "External", "external": {"metric": {"name": name}, "current": {"averageValue": "12500m"}}}
-    first = printed(status.ClusterObjects(autoscalers=[autoscaler(desiredReplicas=2, currentMetrics=[backlog])]))
-    assert rows(first, "default/jetstream-hpa") == [
-        ["default/jetstream-hpa", "maxengine-server", name, "12.5 / 10", "1 → 2", "1 to 2"],
-        ["default/jetstream-hpa", "maxengine-server", "memory_used", "unknown / 12Gi", "1 → 2", "1 to 2"],
+    text = printed(autoscalers=[autoscaler(desiredReplicas=2, currentMetrics=[backlog])])
+    assert rows(text, "default/jetstream-hpa") == [
+        ["maxengine-server", name, "12.5 / 10", "1 → 2", "1 to 2"],
+        ["maxengine-server", "memory_used", "unknown / 12Gi", "1 → 2", "1 to 2"],
     ]
     inactive = {"type": "ScalingActive", "status": "False", "message": "no metrics returned"}
     inactive["reason"] = "FailedGetExternalMetric"
     able = {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "fine"}
-    text = printed(status.ClusterObjects(autoscalers=[autoscaler(conditions=[able, inactive])]))
+    text = printed(autoscalers=[autoscaler(conditions=[able, inactive])])
     assert "FailedGetExternalMetric: no metrics returned" in text
     assert "fine" not in text
 
 
-def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_paths(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], list[Any]]) -> list[str]:
+    """Answers each list of a status by its kind. Returns the paths that are read."""
     paths: list[str] = []
-    waits = pod("waits", None, reason="Unschedulable")
 
     def list_of(_: Any, path: str, **__: str) -> list[Any]:
         paths.append(path)
-        return [waits] if path.endswith("/pods") else []
-
-    class Known(Stack):
-        resources: Any = ()
+        return answer(path.rpartition("/")[2])
 
     monkeypatch.setattr(status, "list_objects", list_of)
     monkeypatch.setattr(queues, "list_objects", list_of)
-    status.take(Known("dev"), None)  # type: ignore[arg-type]
+    return paths
+
+
+def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = pod("waits", None, reason="Unschedulable")
+    paths = read_paths(monkeypatch, lambda kind: [waits] if kind == "pods" else [])
+    stack = Stack("dev")
+    vars(stack)["resources"] = []
+    status.take(stack, None)  # type: ignore[arg-type]
     assert not [path for path in paths if "jobset" in path or "autoscal" in path or "gateway" in path]
     assert "/api/v1/events" in paths
     waits["status"]["conditions"][0]["status"] = "True"
     paths.clear()
-    Known.resources = [{"type": kind} for kind in (status.JOBSET, HORIZONTAL_POD_AUTOSCALER, GATEWAY)]
-    Known.resources.append({"type": NODE_POOL, "inputs": {"name": "p"}})
-    assert status.take(Known("dev"), None).pools == [{"name": "p"}]  # type: ignore[arg-type]
+    vars(stack)["resources"] += [{"type": kind} for kind in (status.JOBSET, HORIZONTAL_POD_AUTOSCALER, GATEWAY)]
+    vars(stack)["resources"].append({"type": NODE_POOL, "inputs": {"name": "p"}})
+    assert status.take(stack, None).pools == [{"name": "p"}]  # type: ignore[arg-type]
     assert len([path for path in paths if "jobset" in path or "autoscal" in path]) == 2
     assert len([path for path in paths if "gateway" in path]) == 2
     assert "/api/v1/events" not in paths
@@ -445,24 +408,22 @@ def test_status_waits_until_kueue_counted_what_it_admitted(counted_after: int, m
     """Or not much longer than Kueue takes."""
     admitted = {"metadata": {}, "status": {"admission": {"clusterQueue": "gpus"}}}
     ended = {"metadata": {}, "status": {**admitted["status"], "conditions": [{"type": "Finished", "status": "True"}]}}
-    reads: list[str] = []
 
-    def list_of(_: Any, path: str, **__: str) -> list[Any]:
-        reads.append(path)
-        count = int(sum(read.endswith("/clusterqueues") for read in reads) >= counted_after)
-        queue = {"metadata": {"name": "gpus"}, "status": {"reservingWorkloads": count}}
-        known: dict[str, list[Any]] = {"clusterqueues": [queue], "workloads": [admitted, ended]}
-        return known.get(path.rpartition("/")[2], [])
+    def reads() -> int:
+        return sum(path.endswith("/clusterqueues") for path in paths)
 
-    class Known(Stack):
-        resources: Any = ()
+    def answer(kind: str) -> list[Any]:
+        queue = {"metadata": {"name": "gpus"}, "status": {"reservingWorkloads": int(reads() >= counted_after)}}
+        lists: dict[str, list[Any]] = {"clusterqueues": [queue], "workloads": [admitted, ended]}
+        return lists.get(kind, [])
 
-    monkeypatch.setattr(status, "list_objects", list_of)
-    monkeypatch.setattr(queues, "list_objects", list_of)
+    paths = read_paths(monkeypatch, answer)
     monkeypatch.setattr(queues, "COUNT_PAUSE", 0)
-    found = status.take(Known("dev"), None).cluster_queues  # type: ignore[arg-type]
-    assert found[0]["status"]["reservingWorkloads"] == (counted_after == 2)
-    assert sum(read.endswith("/clusterqueues") for read in reads) == min(counted_after, queues.COUNT_READS)
+    stack = Stack("dev")
+    vars(stack)["resources"] = []
+    (queue,) = status.take(stack, None).cluster_queues  # type: ignore[arg-type]
+    assert queue["status"]["reservingWorkloads"] == (counted_after == 2)
+    assert reads() == min(counted_after, queues.COUNT_READS)
 
 
 def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,24 +451,16 @@ class Busy(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-@pytest.fixture
-def busy() -> Iterator[str]:
-    Busy.asked.clear()
+def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says() -> None:
     with listening(Busy) as address:
-        yield address
-
-
-def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says(busy: str) -> None:
-    api = client_of(kubeconfig(busy, b"", {}).replace("https:", "http:"), 1)
-    assert list_objects(api, "/api/v1/nodes") == [{"metadata": {}}]
-    assert Busy.asked == ["/api/v1/nodes"] * 3
-
-
-def test_an_unreachable_cluster_is_reported_at_once_with_the_cause(busy: str) -> None:
-    for host, cause in ((busy, "SSLError"), ("127.0.0.1:1", "NewConnectionError")):  # the first one speaks no TLS
-        with pytest.raises(Stop, match=rf"^The cluster does not answer \({cause}\)"):
-            list_objects(client_of(kubeconfig(host, b"", {}), 1), "/api/v1/nodes")
-    assert Busy.asked == []
+        api = client_of(kubeconfig(address, b"", {}).replace("https:", "http:"), 1)
+        assert list_objects(api, "/api/v1/nodes") == [{"metadata": {}}]
+        assert Busy.asked == ["/api/v1/nodes"] * 3
+        # The server speaks no TLS, and none listens on port 1.
+        for host, cause in ((address, "SSLError"), ("127.0.0.1:1", "NewConnectionError")):
+            with pytest.raises(Stop, match=rf"^The cluster does not answer \({cause}\)"):
+                list_objects(client_of(kubeconfig(host, b"", {}), 1), "/api/v1/nodes")
+    assert Busy.asked == ["/api/v1/nodes"] * 3, "an unreachable cluster is reported at once"
 
 
 def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,9 +468,8 @@ def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pyt
 
     def take(*_: object) -> status.ClusterObjects:
         if name := next(reads, ""):
-            return status.ClusterObjects(
-                nodes=[{"metadata": {"name": "n", "labels": {GKE_NODEPOOL: name}}, "status": {}}]
-            )
+            node = {"metadata": {"name": "n", "labels": {GKE_NODEPOOL: name}}, "status": {}}
+            return status.ClusterObjects(nodes=[node])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(status, "take", take)
@@ -536,11 +488,11 @@ def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pyt
 def test_next_steps_point_to_the_emulator_and_on_google_cloud_to_kubectl(monkeypatch: pytest.MonkeyPatch) -> None:
     template = {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}
     server = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": {"template": template}}
-    snapshot = status.ClusterObjects(deployments=[server], workloads=[workload("waits")])
-    assert "make status STACK=dev" in printed(status.ClusterObjects())
-    assert "emulator/run kubectl -n llm scale" in printed(snapshot)
+    objects = {"deployments": [server], "workloads": [workload("waits")]}
+    assert "make status STACK=dev" in printed()
+    assert "emulator/run kubectl -n llm scale" in printed(**objects)
     monkeypatch.delenv("GKE_AI_STATE")
-    text = printed(snapshot)
+    text = printed(**objects)
     assert "kubectl -n llm scale deployment/gemma" in text
     assert "gke-ai down --stack dev" in text
     assert "emulator/run" not in text

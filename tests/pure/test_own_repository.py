@@ -1,7 +1,5 @@
 """A repository of one's own: `init` writes it or refuses, and `upgrade` says what a version changes in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,13 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
+from types import SimpleNamespace
 
 import click
 import pytest
 import yaml
 
 from gke_ai.catalog.versions import KUEUE_VERSION, PROJECT_VERSION
-from gke_ai.ops.repository import template, upgrade
+from gke_ai.ops.repository import template
 from gke_ai.ops.repository.from_cluster import Described
 from gke_ai.ops.repository.template import RECORD, digest
 from gke_ai.terminal import Stop
@@ -39,9 +38,10 @@ def written(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-def recorded(folder: Path, **texts: str) -> None:
+def recorded(folder: Path, without: str = "", **texts: str) -> None:
     """Changes the record of a repository: an earlier version wrote these texts, and deployed an earlier Kueue."""
     record = json.loads((folder / RECORD).read_text())
+    record["files"].pop(without, "")
     record["versions"] |= {"gke-ai": "0.3.0", "Kueue": "0.16.2"}
     record["files"] |= {name: digest(text) for name, text in texts.items()}
     (folder / RECORD).write_text(json.dumps(record))
@@ -51,19 +51,19 @@ def recorded(folder: Path, **texts: str) -> None:
 CONTEXT = "gke_my-project_europe-west4-a_shared"
 
 
-def from_cluster(found: Described, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
-    """Runs `init --from-cluster` on a cluster that is described so."""
-    monkeypatch.setattr("gke_ai.workspace.stack.client_of_context", lambda *_: None)
-    monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: found)
-    gke_ai("init", *arguments)
-
-
-def test_init_names_what_a_cluster_has(
+def test_init_names_what_a_cluster_has_and_writes_nothing_without_a_kueue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     queues = {"kueue": "existing", "flavors": [{"name": "l4", "mode": "existing", "accelerator": "nvidia-l4"}]}
-    found = Described(queues, ("Flavor tas: it has a topology.",))
-    from_cluster(found, monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT)
+    described = iter(
+        [Described({}, ("The cluster has no Kueue.",)), Described(queues, ("Flavor tas: it has a topology.",))]
+    )
+    monkeypatch.setattr("gke_ai.workspace.stack.client_of_context", lambda *_: None)
+    monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: next(described))
+    with pytest.raises(Stop, match=r"The cluster has no Kueue\. Nothing was written\. Leave --from-cluster out"):
+        gke_ai("init", tmp_path / "own", "--from-cluster", CONTEXT)
+    assert not (tmp_path / "own").exists()
+    gke_ai("init", tmp_path / "own", "--from-cluster", CONTEXT)
     config = read_configuration(tmp_path / "own" / "Pulumi.dev.yaml")["config"]
     assert (config["gcp:project"], config["gcp:region"]) == ("my-project", "europe-west4")
     cluster = resolve(config).cluster
@@ -72,24 +72,20 @@ def test_init_names_what_a_cluster_has(
     assert "Left out: Flavor tas: it has a topology." in capsys.readouterr().out
 
 
-def test_init_writes_nothing_for_a_cluster_without_a_kueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match=r"The cluster has no Kueue\. Nothing was written\. Leave --from-cluster out"):
-        from_cluster(
-            Described({}, ("The cluster has no Kueue.",)), monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT
-        )
-    assert not (tmp_path / "own").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--from-cluster", "kind", "--project", "p"], r"does not say where its cluster is.*State --region"),
         (["--from-cluster", CONTEXT, "--team", "vision"], "creates nothing, so --team has no effect"),
+        ([], "--project is needed"),  # without a terminal
     ],
 )
-def test_init_from_a_cluster_refuses(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_init_refuses_options_that_miss_something_or_have_no_effect(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(click.UsageError, match=message):
         gke_ai("init", tmp_path / "own", *arguments)
+    assert written(tmp_path) == {}
 
 
 def test_a_repository_depends_on_the_package_by_its_version(repository: Path) -> None:
@@ -102,50 +98,37 @@ def test_a_repository_depends_on_the_package_by_its_version(repository: Path) ->
     assert [name for name, text in texts.items() if "@@" in text] == []
 
 
-class Installed:
-    """A package that pip installed from a file."""
-
-    def __init__(self, wheel: Path) -> None:
-        self.wheel = wheel
-
-    def read_text(self, name: str) -> str | None:
-        return json.dumps({"url": self.wheel.as_uri()}) if name == "direct_url.json" else None
-
-
 def test_init_copies_the_wheels_that_it_was_installed_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("gke_ai", "gke_ai_emulator"):
-        (tmp_path / f"{package}-{PROJECT_VERSION}-py3-none-any.whl").write_text(package)
-
-    def installed(package: str) -> Installed:
-        return Installed(tmp_path / f"{package.replace('-', '_')}-{PROJECT_VERSION}-py3-none-any.whl")
-
-    monkeypatch.setattr(template, "distribution", installed)
+    installed = {}
+    for package in ("gke-ai", "gke-ai-emulator"):
+        wheel = tmp_path / f"{package.replace('-', '_')}-{PROJECT_VERSION}-py3-none-any.whl"
+        wheel.write_text(package)
+        files = {"direct_url.json": json.dumps({"url": wheel.as_uri()})}
+        installed[package] = SimpleNamespace(read_text=files.get)  # as pip installs a package from a file
+    monkeypatch.setattr(template, "distribution", installed.__getitem__)
     folder = tmp_path / "own"
     gke_ai("init", folder, "--project", "my-project")
-    named = re.findall(
-        r"^\./(.*whl)$", written(folder)["requirements.txt"] + written(folder)["requirements-emulator.txt"], re.M
-    )
-    assert [(folder / name).read_text() for name in named] == ["gke_ai", "gke_ai_emulator"]
+    lines = [(folder / name).read_text() for name in ("requirements.txt", "requirements-emulator.txt")]
+    named = re.findall(r"^\./(.*whl)$", "".join(lines), re.M)
+    assert [(folder / name).read_text() for name in named] == [*installed]
     assert "pip wheel" not in capsys.readouterr().out
 
 
 def test_init_says_how_to_build_the_wheels_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gke_ai("init", tmp_path / "own", "--project", "my-project")
     step, commit = [line for line in capsys.readouterr().out.splitlines() if "pip wheel" in line or "git add" in line]
-    assert f"--wheel-dir wheels {quote(str(ROOT))} {quote(str(ROOT))}/emulator " in step, (
-        "before the commit, which has them"
-    )
+    root = quote(str(ROOT))
+    assert f"--wheel-dir wheels {root} {root}/emulator " in step, "before the commit, which has them"
     assert "git add ." in commit
 
 
 def test_no_installation_asks_an_index_for_our_names() -> None:
     """On a package index, they can belong to somebody else."""
     texts = {**template.files(["dev"]), **{str(page): page.read_text() for page in tracked("**/*.md")}}
-    installs = [
-        line for text in texts.values() for line in text.splitlines() if re.match(r" *(python3? -m )?pip", line)
-    ]
+    lines = [line for text in texts.values() for line in text.splitlines()]
+    installs = [line for line in lines if re.match(r" *(python3? -m )?pip", line)]
     words = [word.strip("'\"") for line in installs for word in line.split("#")[0].split() if " @ " not in line]
     assert "wheels/*.whl" in words
     assert [word for word in words if re.match(r"gke[-_]ai", word)] == []
@@ -156,12 +139,8 @@ def test_a_job_that_signs_in_installs_only_what_is_checked(repository: Path) -> 
     texts = written(repository)
     assert texts["requirements.lock"] == (ROOT / "requirements/program.lock").read_text()
     action = texts[".github/actions/set-up/action.yml"]
-    jobs = [
-        yaml.safe_dump(job, width=1000)
-        for name, text in texts.items()
-        if name.startswith(".github/workflows/")
-        for job in yaml.safe_load(text)["jobs"].values()
-    ]
+    workflows = [yaml.safe_load(text) for name, text in texts.items() if name.startswith(".github/workflows/")]
+    jobs = [yaml.safe_dump(job, width=1000) for workflow in workflows for job in workflow["jobs"].values()]
     signing = [job for job in jobs if "id-token: write" in job]
     assert len(signing) == 3
     assert [job for job in signing if "./.github/actions/set-up" not in job] == []
@@ -179,9 +158,8 @@ def test_the_answers_are_a_configuration(tmp_path: Path) -> None:
     # Google does not offer this machine on demand.
     assert (pool.machine_type, pool.capacity.mode, tenant.name) == ("a3-highgpu-1g", "spot", "vision")
     assert stack.settings.queues is not None
-    assert [(queue.namespace, queue.cluster_queue) for queue in stack.settings.queues.local_queues] == [
-        ("vision", "gpus")
-    ]
+    (queue,) = stack.settings.queues.local_queues
+    assert (queue.namespace, queue.cluster_queue) == ("vision", "gpus")
 
 
 def test_questions_are_asked_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,12 +174,6 @@ def test_questions_are_asked_on_a_terminal(tmp_path: Path, monkeypatch: pytest.M
     gke_ai("init", tmp_path / "own", "--team", "vision")
     assert [text.partition(" ")[0] for text in asked] == ["Id", "Region", "New,", "Machine"]
     assert yaml.safe_load((tmp_path / "own" / "Pulumi.dev.yaml").read_text())["config"]["gcp:project"] == "my-project"
-
-
-def test_without_a_terminal_an_option_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match="--project is needed"):
-        gke_ai("init", tmp_path)
-    assert written(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -267,9 +239,12 @@ def test_a_new_repository_has_nothing_to_upgrade(repository: Path, capsys: pytes
     assert written(repository) == before
 
 
-def test_an_unchanged_file_is_shown_and_then_written(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["as recorded", "with the ends of lines of Windows"])
+def test_an_unchanged_file_is_shown_and_then_written(
+    end: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     new, earlier = (repository / "requirements.txt").read_text(), "gke-ai==0.3.0\n"
-    (repository / "requirements.txt").write_text(earlier)
+    (repository / "requirements.txt").write_text(earlier, newline=end)
     recorded(repository, **{"requirements.txt": earlier})
     assert gke_ai("upgrade", repository) == 0
     printed = capsys.readouterr().out
@@ -307,24 +282,11 @@ def test_change_of_an_untouched_file_is_not_reported(repository: Path, capsys: p
     (repository / "policy" / "__main__.py").unlink()
     recorded(repository)
     assert gke_ai("upgrade", repository, "--write") == 0
-    printed = capsys.readouterr().out
-    assert ".gitignore" not in printed
-    assert "policy" not in printed
-
-
-def test_lines_that_end_as_on_windows_are_no_change(repository: Path) -> None:
-    earlier = "gke-ai==0.3.0\n"
-    (repository / "requirements.txt").write_bytes(b"gke-ai==0.3.0\r\n")
-    recorded(repository, **{"requirements.txt": earlier})
-    (difference,) = upgrade.differences(repository, template.Record.read(repository), template.files(["dev"]))
-    assert difference.kind is upgrade.Kind.WRITTEN
+    assert re.findall(r"\.gitignore|policy", capsys.readouterr().out) == []
 
 
 def test_added_file_is_written_and_dropped_one_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded(repository, **{"former.py": "x", "../outside": "x"})
-    record = json.loads((repository / RECORD).read_text())
-    del record["files"]["policy/__main__.py"]
-    (repository / RECORD).write_text(json.dumps(record))
+    recorded(repository, "policy/__main__.py", **{"former.py": "x", "../outside": "x"})
     (repository / "policy" / "__main__.py").unlink()
     for name in ("former.py", "../outside"):
         (repository / name).write_text("x")
@@ -335,19 +297,14 @@ def test_added_file_is_written_and_dropped_one_named(repository: Path, capsys: p
     assert (repository / "policy" / "__main__.py").exists()
 
 
-def test_another_stack_comes_into_the_workflows(repository: Path) -> None:
+def test_another_stack_comes_into_the_workflows_if_it_is_a_name_of_a_job(repository: Path) -> None:
     (repository / "Pulumi.prod.yaml").write_text((repository / "Pulumi.dev.yaml").read_text())
     assert gke_ai("upgrade", repository, "--write") == 0
-    deploy, preview, drift = (
-        yaml.safe_load((repository / f".github/workflows/{name}.yml").read_text())
-        for name in ("deploy", "preview", "drift")
-    )
-    assert [(name, job.get("needs")) for name, job in deploy["jobs"].items()] == [("dev", None), ("prod", "dev")]
-    assert preview["jobs"]["preview"]["strategy"]["matrix"]["stack"] == ["dev", "prod"]
-    assert drift["jobs"]["look"]["strategy"]["matrix"]["stack"] == ["dev", "prod"]
-
-
-def test_a_stack_that_is_no_name_of_a_job_is_refused(repository: Path) -> None:
+    workflows = (repository / ".github" / "workflows").glob("*.yml")
+    jobs = {file.stem: yaml.safe_load(file.read_text())["jobs"] for file in workflows}
+    assert [(name, job.get("needs")) for name, job in jobs["deploy"].items()] == [("dev", None), ("prod", "dev")]
+    for job in (jobs["preview"]["preview"], jobs["drift"]["look"]):
+        assert job["strategy"]["matrix"]["stack"] == ["dev", "prod"]
     (repository / "Pulumi.$(x).yaml").write_text("config: {}\n")
     with pytest.raises(Stop, match="names a stack that no workflow can have as a job"):
         gke_ai("upgrade", repository)

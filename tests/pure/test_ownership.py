@@ -1,56 +1,29 @@
 """Kueue owns the status of a restored Workload as it owns one that it wrote itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.forecast.rehearse.restore import managed_fields
 
-
-def condition(type_: str) -> dict[str, Any]:
-    return {
-        "type": type_,
-        "status": "True",
-        "reason": type_,
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
+TIME = "2026-01-01T00:00:00Z"
 
 
 def workload(**status: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
-        "status": status,
-    }
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"creationTimestamp": TIME}, "status": status}
 
 
 def test_kueue_owns_the_admission_and_the_conditions_as_the_api_server_records_it() -> None:
-    assignment = {
-        "name": "main",
-        "count": 1,
-        "flavors": {"nvidia.com/gpu": "l4"},
-        "resourceUsage": {"nvidia.com/gpu": "2"},
-    }
-    admission = {"clusterQueue": "q", "podSetAssignments": [assignment]}
-    (entry,) = managed_fields(workload(admission=admission, conditions=[condition("QuotaReserved")]))
-    assert (entry["manager"], entry["operation"], entry["subresource"]) == ("kueue-admission", "Apply", "status")
+    amounts = {"flavors": {"nvidia.com/gpu": "l4"}, "resourceUsage": {"nvidia.com/gpu": "2"}}
+    admission = {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 1, **amounts}]}
     fields = ("lastTransitionTime", "message", "reason", "status", "type")
+    condition = {**dict.fromkeys(fields, ""), "type": "QuotaReserved"}
+    (entry,) = managed_fields(workload(admission=admission, conditions=[condition]))
+    assert (entry["manager"], entry["operation"], entry["subresource"]) == ("kueue-admission", "Apply", "status")
+    gpu: dict[str, Any] = {"f:nvidia.com/gpu": {}}
+    pod_set = {".": {}, "f:count": {}, "f:flavors": gpu, "f:name": {}, "f:resourceUsage": gpu}
     # As read from a cluster whose Workload Kueue 0.18 admitted.
     assert entry["fieldsV1"] == {
         "f:status": {
-            "f:admission": {
-                "f:clusterQueue": {},
-                "f:podSetAssignments": {
-                    'k:{"name":"main"}': {
-                        ".": {},
-                        "f:count": {},
-                        "f:flavors": {"f:nvidia.com/gpu": {}},
-                        "f:name": {},
-                        "f:resourceUsage": {"f:nvidia.com/gpu": {}},
-                    }
-                },
-            },
+            "f:admission": {"f:clusterQueue": {}, "f:podSetAssignments": {'k:{"name":"main"}': pod_set}},
             "f:conditions": {'k:{"type":"QuotaReserved"}': {".": {}, **{f"f:{name}": {} for name in fields}}},
         }
     }

@@ -1,11 +1,8 @@
 """The components as a Pulumi package: its schema for other languages, and its refusals."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,9 @@ QUEUES: dict[str, Any] = {
 }
 
 
+OF_TPUS = ("clusterQueues", 0, "flavors", 0, "quota", "google.com/tpu")
+
+
 @pytest.fixture(scope="module")
 def package() -> Any:
     """The package as its plugin serves it."""
@@ -46,35 +46,17 @@ def schema(package: Any) -> dict[str, Any]:
     return content
 
 
-def resources(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Each component with its required inputs, optional inputs and outputs."""
-    return {
-        token.rpartition(":")[2]: {
-            "required": sorted(definition.get("requiredInputs", [])),
-            "optional": sorted(definition["inputProperties"].keys() - set(definition.get("requiredInputs", []))),
-            "outputs": sorted(definition.get("properties", {})),
-        }
-        for token, definition in schema["resources"].items()
-    }
-
-
 def test_package_stays_compatible_with_programs_in_other_languages(schema: dict[str, Any]) -> None:
     """Every listed component exists with all its inputs and outputs, and requires no further input."""
-    there = resources(schema)
+    there = {token.removeprefix("gke-ai:index:"): component for token, component in schema["resources"].items()}
     pinned = yaml.safe_load(EXPECTED.read_text())
-    assert there.keys() == pinned.keys(), (
-        "a component is added to tests/data/expected/package.yaml, and never taken away"
-    )
+    assert schema["name"] == "gke-ai"
+    assert there.keys() == pinned.keys(), f"a component is added to {EXPECTED}, and never taken away"
     for name, component in there.items():
         pin = pinned[name]
-        assert set(component["required"]) <= set(pin["required"]), f"{name} wants more than it did"
-        assert {*pin["required"], *pin["optional"]} <= {*component["required"], *component["optional"]}, name
-        assert set(pin["outputs"]) <= set(component["outputs"]), name
-
-
-def test_package_name_matches_the_type_tokens(schema: dict[str, Any]) -> None:
-    assert schema["name"] == "gke-ai"
-    assert all(token.startswith("gke-ai:index:") for token in schema["resources"])
+        assert {*component.get("requiredInputs", ())} <= {*pin["required"]}, f"{name} wants more than it did"
+        assert {*pin["required"], *pin["optional"]} <= component["inputProperties"].keys(), name
+        assert {*pin["outputs"]} <= component.get("properties", {}).keys(), name
 
 
 def test_schema_says_what_the_package_is_and_no_one_but_its_owner_owns_it(schema: dict[str, Any]) -> None:
@@ -131,19 +113,13 @@ def test_legacy_engines_are_deprecated_and_name_what_replaces_them(schema: dict[
     assert "Use `vllm` instead" in deprecated["TgiServer"]
 
 
-def test_documentation_reaches_other_languages_without_indentation(schema: dict[str, Any]) -> None:
-    for token, component in schema["resources"].items():
-        assert not [line for line in component["description"].splitlines() if line.startswith("    ")], token
-
-
-def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> tuple[str, str]:
-    """Path and text of the refusal of these inputs."""
+def refusal(package: Any, kind: str, inputs: dict[str, Any]) -> pulumi.InputPropertiesError:
+    """The refusal of these inputs."""
     pulumi.runtime.set_all_config({})
     pulumi.runtime.set_mocks(NoCloud())
     with pytest.raises(pulumi.InputPropertiesError) as error:
         package.construct("x", f"gke-ai:index:{kind}", inputs)
-    (detail, *_) = error.value.errors or [{"property_path": "", "reason": ""}]
-    return detail["property_path"], str(getattr(error.value, "message", ""))
+    return error.value
 
 
 class NoCloud(pulumi.runtime.Mocks):
@@ -163,26 +139,21 @@ class NoCloud(pulumi.runtime.Mocks):
         ("FlexStartTpuPool", POOL, ("topology",), "topology"),
         ("FlexStartTpuPool", POOL, ("zones", 0), "zones[0]"),
         ("KueueStack", QUEUES, ("namespaces", 0), "namespaces[0]"),
-        (
-            "KueueStack",
-            QUEUES,
-            ("clusterQueues", 0, "flavors", 0, "quota", "google.com/tpu"),
-            'clusterQueues[0].flavors[0].quota["google.com/tpu"]',
-        ),
+        ("KueueStack", QUEUES, OF_TPUS, 'clusterQueues[0].flavors[0].quota["google.com/tpu"]'),
     ],
 )
 def test_output_for_a_plain_argument_is_refused_with_its_path(
-    package: Any, kind: str, inputs: dict[str, Any], at: tuple[str | int, ...], path: str, output: Any
+    package: Any, kind: str, inputs: dict[str, Any], at: tuple[Any, ...], path: str, output: Any
 ) -> None:
     arguments: Any = json.loads(json.dumps(inputs))
     inside = arguments
     for step in at[:-1]:
         inside = inside[step]
     inside[at[-1]] = output
-    where, why = refusal(package, kind, arguments)
-    assert where == path
-    assert "is the output of a resource, which is known only during an update" in why
-    assert "Pass the component, the value itself, or a value of the configuration" in why
+    refused = refusal(package, kind, arguments)
+    assert [detail["property_path"] for detail in refused.errors or ()] == [path]
+    assert "is the output of a resource, which is known only during an update" in refused.message
+    assert "Pass the component, the value itself, or a value of the configuration" in refused.message
 
 
 def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
@@ -199,7 +170,7 @@ def test_output_for_an_output_argument_is_accepted(package: Any) -> None:
     ],
 )
 def test_component_refuses_with_a_sentence_and_no_traceback(package: Any, change: dict[str, Any], message: str) -> None:
-    refused = refusal(package, "FlexStartTpuPool", {**POOL, **change})[1]
+    refused = refusal(package, "FlexStartTpuPool", {**POOL, **change}).message
     assert message in refused
     assert "Traceback" not in refused
     assert 'File "' not in refused
@@ -211,48 +182,35 @@ def test_component_refuses_with_a_sentence_and_no_traceback(package: Any, change
 def test_refused_input_is_reported_with_its_path(package: Any, row: dict[str, Any]) -> None:
     good = {"FlexStartTpuPool": POOL, "KueueStack": QUEUES}.get(row["component"], {})
     inputs = {key: value for key, value in good.items() if key not in row.get("drop", ())} | row.get("put", {})
-    assert refusal(package, row["component"], inputs)[1].startswith(f"{row['component']}: {row['says']}")
+    assert refusal(package, row["component"], inputs).message.startswith(f"{row['component']}: {row['says']}")
 
 
 def test_every_refused_input_is_reported_at_once(package: Any) -> None:
-    pulumi.runtime.set_mocks(NoCloud())
-    with pytest.raises(pulumi.InputPropertiesError) as error:
-        package.construct("x", "gke-ai:index:FlexStartTpuPool", {"name": "p", "zone": "a", "topology": 4})
-    paths = {detail["property_path"] for detail in error.value.errors or []}
-    assert paths == {"zone", "topology", "version", "cluster"}
+    refused = refusal(package, "FlexStartTpuPool", {"name": "p", "zone": "a", "topology": 4})
+    assert {detail["property_path"] for detail in refused.errors or ()} == {"zone", "topology", "version", "cluster"}
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------
-
-
-def inputs_of(kind: str) -> ComponentInputs:
-    return ComponentInputs(getattr(components, kind))
-
-
 def arguments(kind: str, **inputs: Any) -> Any:
     """The arguments of a component with these inputs."""
     return arguments_of(getattr(components, kind))(**inputs)
 
 
-def test_omitted_inputs_stay_omitted() -> None:
+def test_omitted_inputs_and_nulls_stay_omitted() -> None:
     """The name of a run contains a hash of the keys that are set."""
     section = arguments("FinetuneJob", name="r", namespace="llm", volume={"bucket": "b"}).section(model.FineTune)
     volume = model.FuseVolume(bucket="b")
     named = model.FineTune(name="r", namespace="llm", volume=volume, token_secret=None)
     assert section.model_fields_set == {"name", "namespace", "token_secret", "volume"}
     assert section.object_name == named.object_name
-
-
-def test_null_counts_as_omitted() -> None:
     assert without_nulls({"a": None, "b": {"c": None, "d": 1}, "e": [{"f": None}]}) == {"b": {"d": 1}, "e": [{}]}
 
 
 def test_nested_inputs_become_their_type() -> None:
     pool = pulumi.Output.from_input("p.svc.id.goog")
     source = {"secret": "projects/p/secrets/s", "project": "p", "workload_pool": pool}
-    given = arguments(
-        "WorkloadNamespace", name="llm", hfTokenFrom=source, tokenSecrets=[{"name": "hf", "key": "token"}]
-    )
+    secrets = [{"name": "hf", "key": "token"}]
+    given = arguments("WorkloadNamespace", name="llm", hfTokenFrom=source, tokenSecrets=secrets)
     assert given.hf_token_from == components.SecretManager("projects/p/secrets/s", "p", pool)
     assert given.token_secrets == [model.TokenSecret(name="hf", key="token")]
 
@@ -266,10 +224,12 @@ def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, 
 
 def test_each_argument_with_a_plain_form_is_an_input_with_a_description(schema: dict[str, Any]) -> None:
     for token, resource in schema["resources"].items():
-        fields = inputs_of(token.rpartition(":")[2]).fields
+        fields = ComponentInputs(getattr(components, token.rpartition(":")[2])).fields
         assert resource["inputProperties"].keys() == {to_camel(name) for name in fields}
         assert not fields.keys() & {"opts", "placed"}, "only Python has them"
         assert all(found.get("description") for found in resource["inputProperties"].values()), token
+        indented = [line for line in resource["description"].splitlines() if line.startswith("    ")]
+        assert indented == [], "other languages show it as code"
 
 
 def test_only_outputs_of_resources_are_no_plain_inputs(schema: dict[str, Any]) -> None:

@@ -1,19 +1,16 @@
 """examples/training/peers.py: when a process of a run dies, the others end soon, also in a call that never returns."""
 
-from __future__ import annotations
-
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 
 import peers
 
-COUNT = 3
 # A process that exchanges addresses by files, and then does what its arguments say. PyDLL keeps Python's lock, as some
 # calls of PyTorch do that wait for a GPU.
 PROGRAM = """
@@ -44,61 +41,51 @@ if role != "leaves":
 """
 
 
-class Group:
-    """Processes of a run, by rank."""
-
-    def __init__(self, folder: Path, roles: list[str]) -> None:
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(rank), str(len(roles)), str(folder), role],
-                env={"PYTHONPATH": str(Path(peers.__file__).parent)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            for rank, role in enumerate(roles)
-        ]
-        for process in self.processes:
-            assert process.stdout
-            assert process.stdout.readline() == "ready\n"
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.communicate()
+Start = Callable[..., list[Popen[str]]]
 
 
 @pytest.fixture
-def groups() -> Iterator[list[Group]]:
-    started: list[Group] = []
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the processes of a run by their roles, and returns them once they are ready."""
+    processes: list[Popen[str]] = []
+
+    def started(*roles: str) -> list[Popen[str]]:
+        for rank, role in enumerate(roles):
+            command = [sys.executable, "-c", PROGRAM, str(rank), str(len(roles)), str(tmp_path), role]
+            path = {"PYTHONPATH": str(Path(peers.__file__).parent)}
+            processes.append(Popen(command, env=path, text=True, stdout=PIPE, stderr=DEVNULL))
+        assert [process.stdout and process.stdout.readline() for process in processes] == ["ready\n"] * len(roles)
+        return processes
+
     yield started
-    for group in started:
-        group.end()
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
-@pytest.mark.parametrize("dead", range(COUNT))
-def test_the_others_end_soon_after_a_process_dies(dead: int, tmp_path: Path, groups: list[Group]) -> None:
-    groups.append(group := Group(tmp_path, ["waits"] * COUNT))
+@pytest.mark.parametrize("dead", range(3))
+def test_the_others_end_soon_after_a_process_dies(dead: int, start: Start) -> None:
+    processes = start("waits", "waits", "waits")
     began = time.monotonic()
-    group.processes[dead].kill()
-    assert [process.wait(10) for process in group.processes] == [-signal.SIGKILL] * COUNT
+    processes[dead].kill()
+    assert [process.wait(10) for process in processes] == [-signal.SIGKILL] * 3
     assert time.monotonic() - began < 3 * peers.SECONDS + 3
 
 
-def test_a_process_completes_its_checkpoint_first(tmp_path: Path, groups: list[Group]) -> None:
-    groups.append(group := Group(tmp_path, ["completes", "waits", "waits"]))
-    group.processes[1].kill()
-    assert group.processes[2].wait(10) == -signal.SIGKILL
+def test_a_process_completes_its_checkpoint_first(tmp_path: Path, start: Start) -> None:
+    completes, dead, waits = start("completes", "waits", "waits")
+    dead.kill()
+    assert waits.wait(10) == -signal.SIGKILL
     assert not (tmp_path / "COMPLETE").exists()
-    assert group.processes[0].wait(20) == -signal.SIGKILL
+    assert completes.wait(20) == -signal.SIGKILL
     assert (tmp_path / "COMPLETE").exists()
 
 
-def test_a_process_that_leaves_ends_no_other_one(tmp_path: Path, groups: list[Group]) -> None:
-    groups.append(group := Group(tmp_path, ["leaves", "waits", "waits"]))
-    assert group.processes[0].wait(10) == 0
+def test_a_process_that_leaves_ends_no_other_one(start: Start) -> None:
+    leaves, *others = start("leaves", "waits", "waits")
+    assert leaves.wait(10) == 0
     time.sleep(2 * peers.SECONDS)
-    assert [process.poll() for process in group.processes[1:]] == [None, None]
+    assert [process.poll() for process in others] == [None, None]
 
 
 def test_a_process_alone_has_no_guard() -> None:

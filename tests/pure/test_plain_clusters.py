@@ -1,7 +1,5 @@
 """Clusters that no program of this repository deployed: their node pools, their Kueue, and where its manager runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -28,15 +26,14 @@ from gke_ai.workspace.stack import Stack
 from tests.support.examples import POOLS
 from tests.support.repository import ROOT
 
+L4S = [{"acceleratorCount": "2", "acceleratorType": "nvidia-l4"}]
+L4_MACHINE = {"machineType": "g2-standard-24", "spot": True, "diskSizeGb": 200, "accelerators": L4S}
 # Of a Spot pool of GPUs and a pool of TPU slices, in the form of Google's API.
 SPOT = {
     "name": "spot",
     "locations": ["us-central1-a", "us-central1-b"],
     "config": {
-        "machineType": "g2-standard-24",
-        "spot": True,
-        "diskSizeGb": 200,
-        "accelerators": [{"acceleratorCount": "2", "acceleratorType": "nvidia-l4"}],
+        **L4_MACHINE,
         "labels": {"team": "a"},
         "taints": [{"key": "team", "value": "a", "effect": "NO_SCHEDULE"}],
         "serviceAccount": "default",
@@ -61,39 +58,30 @@ def named(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {})}, **more}
 
 
-# --------------------------------------------------------------------------------------------------------------- pools
-def test_autoscaled_pools_have_the_limits_and_nodes_of_googles_api() -> None:
-    (spot, tpu), notes = records(snapshot(pools=[SPOT, TPU]))
-    assert notes == []
-    pool = PoolRecord(**spot)
-    assert (pool.floor, pool.ceiling, pool.capacity, pool.gpu, pool.gpus, pool.disk_gb) == (
-        *(2, 6, "spot", "nvidia-l4", 2, 200),
-    )
-    assert pool.taints == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
-    assert PoolRecord(**tpu).shape("us-east5-b").topology == "4x4"
-    assert (tpu["capacity"], tpu["max_nodes"]) == ("queuedFlexStart", 4)
-
-
-def test_new_nodes_of_a_pool_have_its_network_profile() -> None:
+def test_autoscaled_pools_have_the_limits_network_and_nodes_of_googles_api() -> None:
     profile = {"networkConfig": {"acceleratorNetworkProfile": "auto", "subnetwork": "private"}}
-    (record, other), _ = records(snapshot(pools=[SPOT | profile, TPU]))
-    assert (PoolRecord(**record).network_profile, PoolRecord(**other).network_profile) == ("auto", "")
+    (spot, tpu), notes = records(snapshot(pools=[SPOT | profile, TPU]))
+    assert notes == []
+    pool, slices = PoolRecord(**spot), PoolRecord(**tpu)
+    assert (pool.floor, pool.ceiling, pool.capacity) == (2, 6, "spot")
+    assert (pool.gpu, pool.gpus, pool.disk_gb, pool.network_profile) == ("nvidia-l4", 2, 200, "auto")
+    assert pool.taints == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+    assert (slices.shape("us-east5-b").topology, slices.network_profile) == ("4x4", "")
+    assert (tpu["capacity"], tpu["max_nodes"]) == ("queuedFlexStart", 4)
 
 
 def test_pools_of_fixed_size_or_unknown_machines_keep_their_nodes_and_it_is_said() -> None:
     unknown = {**SPOT, "name": "odd", "config": {"machineType": "z9-standard-1"}}
     fixed = {**SPOT, "name": "fixed", "autoscaling": {}}
-    node = named("n") | {"metadata": {"name": "n", "labels": {"cloud.google.com/gke-nodepool": "gone"}}}
-    recorded, notes = records(snapshot(pools=[unknown, fixed], objects={"Node": [node]}))
+    node = {"metadata": {"name": "n", "labels": {"cloud.google.com/gke-nodepool": "gone"}}}
     assert "z9-standard-1" not in MACHINES
-    assert recorded == []
-    assert notes == [
-        "The catalog lacks z9-standard-1, so the rehearsal adds and removes no nodes in odd.",
-        "The snapshot has nodes of other pools, which keep their nodes: gone.",
-    ]
-
-
-def test_without_pools_no_nodes_are_added_and_it_is_said() -> None:
+    assert records(snapshot(pools=[unknown, fixed], objects={"Node": [node]})) == (
+        [],
+        [
+            "The catalog lacks z9-standard-1, so the rehearsal adds and removes no nodes in odd.",
+            "The snapshot has nodes of other pools, which keep their nodes: gone.",
+        ],
+    )
     recorded, (note,) = records(snapshot())
     assert recorded == []
     assert "Add them to the snapshot with --pools" in note
@@ -106,8 +94,9 @@ def test_gclouds_list_of_pools_is_read_and_other_files_are_refused(tmp_path: Pat
     file.write_text(json.dumps([{**SPOT, "name": "../../etc"}]))
     with pytest.raises(Stop, match=r"pools\.json: 0\.name: .*gcloud container node-pools list"):
         read_pool_file(file)
-    with pytest.raises(Stop, match="cannot be read"):
-        read_pool_file(tmp_path / "none")
+    for read_file in (read_pool_file, command.read_text):  # node pools and a kubeconfig
+        with pytest.raises(Stop, match="cannot be read"):
+            read_file(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -149,10 +138,13 @@ def test_recorded_pools_are_replaced_and_nodes_stay(tmp_path: Path, monkeypatch:
     assert [pool.name for pool in read_pools(Folder("queues").pools)] == ["c"]
 
 
-# --------------------------------------------------------------------------------------------------------------- Kueue
 def deployment(image: str, *arguments: str) -> dict[str, Any]:
     container = {"name": "manager", "image": image, "args": ["--config=/x.yaml", *arguments]}
     return {"spec": {"template": {"spec": {"containers": [{"name": "proxy", "image": "proxy:v1.2.3"}, container]}}}}
+
+
+FLAG = "--feature-gates=TopologyAwareScheduling=true,PartialAdmission=false"
+GATES = {"TopologyAwareScheduling": True, "PartialAdmission": False}
 
 
 @pytest.mark.parametrize(
@@ -164,16 +156,9 @@ def deployment(image: str, *arguments: str) -> dict[str, Any]:
         ("example.com/kueue:main", None),
     ],
 )
-def test_the_version_of_kueue_is_that_of_its_managers_image(image: str, version: str | None) -> None:
-    found = live_kueue.manager([deployment("web:v1.0.0"), deployment(image)])
-    assert (found and found.version) == version
-
-
-def test_feature_gates_of_flags_are_in_the_snapshot() -> None:
-    flag = "--feature-gates=TopologyAwareScheduling=true,PartialAdmission=false"
-    found = live_kueue.manager([deployment("kueue:v0.18.4", flag)])
-    assert found is not None
-    assert found.gates == {"TopologyAwareScheduling": True, "PartialAdmission": False}
+def test_the_version_and_feature_gates_of_kueue_are_those_of_its_manager(image: str, version: str | None) -> None:
+    found = live_kueue.manager([deployment("web:v1.0.0"), deployment(image, FLAG)])
+    assert (found and (found.version, found.gates)) == (version and (version, GATES))
 
 
 DEFAULT = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "webhook": {"port": 9443}, "integrations": {"a": ["b"]}}
@@ -192,41 +177,33 @@ def test_jobset_is_installed_if_the_cluster_has_it() -> None:
     assert has_jobset(snapshot(objects={"Deployment": [named("jobset-controller-manager", "jobset-system")]}))
 
 
-def test_workloads_of_other_kinds_are_counted() -> None:
-    def workload(name: str, kind: str) -> dict[str, Any]:
-        return {"metadata": {"name": name, "namespace": "a", "ownerReferences": [{"kind": kind, "controller": True}]}}
+def owned(name: str, kind: str, owner: str, **more: Any) -> dict[str, Any]:
+    """An object with a controller of its own."""
+    reference = {"kind": kind, "name": owner, "uid": owner, "controller": True}
+    return {"metadata": {"name": name, "namespace": "a", "uid": name, "ownerReferences": [reference]}, **more}
 
-    items = [workload("a", "RayJob"), workload("b", "RayJob"), workload("c", "Job")]
+
+def test_workloads_of_other_kinds_are_counted() -> None:
+    items = [owned(name, kind, name) for name, kind in (("a", "RayJob"), ("b", "RayJob"), ("c", "Job"))]
     (note,) = unowned(snapshot(objects={"Workload": items}))
     assert "it restores only their Workloads and pods: 2 of RayJob." in note
 
 
-def owned(name: str, kind: str, owner: str, uid: str = "", **more: Any) -> dict[str, Any]:
-    """An object with a controller of its own."""
-    reference = {"kind": kind, "name": owner, "uid": uid or owner, "controller": True}
-    return {"metadata": {"name": name, "namespace": "a", "uid": name, "ownerReferences": [reference]}, **more}
-
-
-def test_pods_of_a_kind_without_a_controller_belong_to_its_workload() -> None:
+def test_pods_or_a_jobset_of_a_kind_without_a_controller_belong_to_its_workload() -> None:
     pods = [
         owned("head", "RayCluster", "train-raycluster-x7k2p"),
         owned("worker", "PyTorchJob", "train"),
         owned("other", "RayCluster", "training-raycluster-x7k2p"),
         owned("job", "Job", "train-raycluster-x7k2p"),
+        owned("node", "Job", "tune-node-0"),
     ]
     workloads = [owned("rayjob-train", "RayJob", "train"), owned("job-train", "Job", "train")]
-    found = evicted.absent(snapshot(objects={"Workload": workloads, "Pod": pods}))
-    assert found == {"rayjob-train": ["/api/v1/namespaces/a/pods/head", "/api/v1/namespaces/a/pods/worker"]}
-
-
-def test_the_jobset_of_a_trainjob_belongs_to_its_workload() -> None:
-    objects = {
-        "Workload": [owned("trainjob-train", "TrainJob", "train")],
-        "JobSet": [owned("train", "TrainJob", "train"), owned("other", "TrainJob", "another")],
-        "Pod": [owned("node", "Job", "train-node-0")],
+    workloads.append(owned("trainjob-tune", "TrainJob", "tune"))
+    jobsets = [owned("tune", "TrainJob", "tune"), owned("other", "TrainJob", "another")]
+    assert evicted.absent(snapshot(objects={"Workload": workloads, "Pod": pods, "JobSet": jobsets})) == {
+        "rayjob-train": ["/api/v1/namespaces/a/pods/head", "/api/v1/namespaces/a/pods/worker"],
+        "trainjob-tune": ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/a/jobsets/tune"],
     }
-    found = evicted.absent(snapshot(objects=objects))
-    assert found == {"trainjob-train": ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/a/jobsets/train"]}
 
 
 def test_an_evicted_workload_without_a_controller_loses_pods_and_admission(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +225,6 @@ def test_an_evicted_workload_without_a_controller_loses_pods_and_admission(monke
     assert body["status"]["admission"] is None
 
 
-# -------------------------------------------------------------------------------------------------------- its manager
 def manager(node: str) -> dict[str, Any]:
     return named("manager", "kueue-system", spec={"nodeName": node})
 
@@ -266,14 +242,12 @@ def test_scratch_managers_run_on_a_snapshots_node(nodes: list[tuple[str, list[st
     items = [named(name, spec={"taints": [{"key": key} for key in taints]}) for name, taints in nodes]
     own = snapshot(objects={"Pod": [manager("scratch"), named("other", "default")], "Node": [named("scratch")]})
     adopted = adopt(snapshot(objects={"Pod": [manager(theirs), named("web", "research")], "Node": items}), own)
-    assert [(pod["metadata"]["name"], pod.get("spec")) for pod in adopted.of("Pod")] == [
-        *(("web", None), ("manager", {"nodeName": home}))
-    ]
+    pods = [(pod["metadata"]["name"], pod.get("spec")) for pod in adopted.of("Pod")]
+    assert pods == [("web", None), ("manager", {"nodeName": home})]
     assert [node["metadata"]["name"] for node in adopted.of("Node")] == ([name for name, _ in nodes] or ["scratch"])
     assert adopted.objects.keys() == kinds().keys()
 
 
-# ---------------------------------------------------------------------------------------------------------- the command
 def test_a_snapshot_of_a_kubeconfig_needs_no_stack_and_keeps_the_names_of_manifests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,15 +259,10 @@ def test_a_snapshot_of_a_kubeconfig_needs_no_stack_and_keeps_the_names_of_manife
     pools = [NodePool.model_validate(POOLS[0])]
     command.show(Stack("none"), hashed=True, cluster=cluster, pools=pools, manifests=tmp_path)
     shown = read(capsys.readouterr().out)
-    names = [queue["metadata"]["name"] for queue in shown.of("LocalQueue")]
-    assert "team-a" in names
-    assert "team-b" not in names
+    kept, hashed = (queue["metadata"]["name"] for queue in shown.of("LocalQueue"))
+    assert kept == "team-a"
+    assert hashed != "team-b"
     assert shown.pools == pools
-
-
-def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="cannot be read"):
-        command.read_text(tmp_path / "none")
 
 
 def test_words_in_manifests_are_names() -> None:

@@ -1,7 +1,5 @@
 """The recorded configurations and states of earlier versions."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -47,10 +45,8 @@ def test_record_is_what_the_official_kubernetes_plugin_would_have_left(version: 
 def test_a_recorded_secret_has_the_token_of_this_emulator() -> None:
     for resource in recorded.read("0.2.0", "dev", "x")[1]:
         if resource["type"] == recorded.SECRETS:
-            values = json.loads(resource["inputs"]["data"]["plaintext"]).values()
-            assert [base64.b64decode(value).decode() for value in values] == [
-                os.environ.get("HF_TOKEN") or recorded.DUMMY_TOKEN
-            ]
+            (value,) = json.loads(resource["inputs"]["data"]["plaintext"]).values()
+            assert base64.b64decode(value).decode() == (os.environ.get("HF_TOKEN") or recorded.DUMMY_TOKEN)
             return
     pytest.fail("dev has no token")
 

@@ -1,7 +1,5 @@
 """Manifests of others are not refused for fields that the emulator's part of Google's schema lacks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -16,40 +14,30 @@ from gke_ai.kube.client import Answer
 
 # Fields of Google's own schema that the emulator does not model:
 # https://github.com/GoogleCloudPlatform/compute-class-api
+G2 = {"machineType": "g2-standard-24", "maxPodsPerNode": 32, "storage": {"bootDiskSize": 200}}
 CLASS: dict[str, Any] = {
     "apiVersion": "cloud.google.com/v1",
     "kind": "ComputeClass",
     "metadata": {"name": "pairs"},
     "spec": {
         "nodePoolConfig": {"imageStreaming": {"enabled": True}, "serviceAccount": "a"},
-        "priorities": [
-            {"machineType": "g2-standard-24", "maxPodsPerNode": 32, "storage": {"bootDiskSize": 200}},
-            {"podFamily": "general-purpose"},
-            {"machineFamily": "n4", "maxPodsPerNode": 64},
-        ],
+        "priorities": [G2, {"podFamily": "general-purpose"}, {"machineFamily": "n4", "maxPodsPerNode": 64}],
     },
 }
-FIELDS = [
-    "spec.nodePoolConfig.imageStreaming",
-    *(f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")),
-]
+OF_PRIORITIES = [f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")]
+FIELDS = ["spec.nodePoolConfig.imageStreaming", *OF_PRIORITIES]
 
 
-def definition(kind: str) -> dict[str, Any]:
-    """The emulator's definition of a kind."""
-    for file in (HERE / "crds").glob("*.yaml"):
-        for item in yaml.safe_load_all(file.read_text()):
-            if item["kind"] == "CustomResourceDefinition" and item["spec"]["names"]["kind"] == kind:
-                found: dict[str, Any] = item
-                return found
-    raise LookupError(kind)
+def definitions() -> dict[str, dict[str, Any]]:
+    items = [item for file in (HERE / "crds").glob("*.yaml") for item in yaml.safe_load_all(file.read_text())]
+    return {item["spec"]["names"]["kind"]: item for item in items if item["kind"] == "CustomResourceDefinition"}
 
 
 class Server:
     """An API server with the definition of a ComputeClass."""
 
     def __init__(self) -> None:
-        self.definition = definition("ComputeClass")
+        self.definition = definitions()["ComputeClass"]
 
     def __call__(self, _: object, method: str, path: str, query: None = None, body: Any = None, *__: object) -> Answer:
         assert path.endswith("/computeclasses.cloud.google.com")
@@ -60,7 +48,6 @@ class Server:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of a class."""
         schema: dict[str, Any] = self.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         return schema
 
@@ -74,11 +61,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def is_open(schema: Any) -> bool:
-    """Whether every object of a schema accepts more fields."""
     if "properties" in schema:
-        return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and all(
-            map(is_open, schema["properties"].values())
-        )
+        inner = all(map(is_open, schema["properties"].values()))
+        return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and inner
     return is_open(schema["items"]) if "items" in schema else True
 
 
@@ -108,9 +93,4 @@ def test_a_note_names_the_fields_that_are_not_judged() -> None:
 
 
 def test_every_rehearsed_kind_of_a_part_of_a_schema_is_opened() -> None:
-    kinds = set()
-    for file in (HERE / "crds").glob("*.yaml"):
-        for item in yaml.safe_load_all(file.read_text()):
-            if item["kind"] == "CustomResourceDefinition":
-                kinds.add(item["spec"]["names"]["kind"])
-    assert kinds & KINDS.keys() == set(reduced.REDUCED)
+    assert definitions().keys() & KINDS.keys() == set(reduced.REDUCED)

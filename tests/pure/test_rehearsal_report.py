@@ -39,14 +39,13 @@ QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
 BUSY = replace(
     QUIET,
     compression=60.0,
-    evictions=(
-        Eviction(named("training/job/a"), "gpus", 20, "Preempted", "InCohortReclamation", named(GEMMA), "l4", 30),
-        Eviction(named("training/job/b"), "gpus", 20, "Preempted", "InClusterQueue", named(GEMMA), "l4", 31),
+    evictions=tuple(
+        Eviction(named(f"training/job/{job}"), "gpus", 20, "Preempted", reason, named(GEMMA), "l4", seconds)
+        for job, reason, seconds in (("a", "InCohortReclamation", 30), ("b", "InClusterQueue", 31))
     ),
     starts=(Start(named(GEMMA), "gpus", 30, "l4", 40, 4, 2),),
     waits=(
-        Wait(named("training/job/a"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
-        Wait(named("training/job/b"), "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        *(Wait(named(f"training/job/{job}"), "gpus", 20, "Pending", "4 more GPUs in flavor l4") for job in "ab"),
         Wait(named("training/job/old"), "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
     ),
     nodes=(Nodes("cheap", "spot", "g2-standard-12", "nvidia-l4", 1, 0, 4, 0, 4),),
@@ -60,13 +59,16 @@ BUSY = replace(
 )
 
 
-def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> None:
+def test_a_picture_has_no_bar_for_a_server_a_pool_or_a_node_that_does_not_exist() -> None:
     steps = ((0, Count(0, 0)), (300, Count(1, 1)))
-    picture = rehearsal_picture.drawn(
-        replace(QUIET, lanes=(Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)))
-    )
+    lanes = Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)
+    picture = rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
     assert "0 of 0" not in picture
     assert picture.count("1 of 1") == 2
+    gone = replace(QUIET, seconds=600, lanes=(Lane("nodes", "cheap", ((0, Count(1, 1)), (600, Count(0, 0)))),))
+    edge = rehearsal_picture.WIDTH - rehearsal_picture.RIGHT
+    bars = [item for item in ElementTree.fromstring(rehearsal_picture.drawn(gone)).iter() if item.get("rx") == "5"]
+    assert max(float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars) < edge - 40
 
 
 def test_one_sentence_says_what_merging_does() -> None:
@@ -74,95 +76,66 @@ def test_one_sentence_says_what_merging_does() -> None:
         "Merging this evicts 2 runs (2 wait at the end), keeps 2 of 3 replicas of gemma for 6 minutes, "
         "starts 2 replicas and asks for 4 Spot nodes."
     )
+    twice = tuple(Eviction(named("t/job/a"), "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload"))
+    assert rehearsal_headline.sentence(replace(QUIET, evictions=twice)) == "Merging this evicts 1 run."
+    node = Nodes("l4", "flexStart", "g2-standard-24", "nvidia-l4", came=1)
+    assert rehearsal_headline.sentence(replace(QUIET, nodes=(node,))) == "Merging this asks for 1 flex-start node."
 
 
-def test_a_change_without_effect_says_so() -> None:
-    assert "changes nothing in the queue" in rehearsal_headline.sentence(QUIET)
-
-
-@pytest.mark.parametrize(
-    ("changed", "part"),
-    [
-        ({"evictions": (Eviction(named(GEMMA), "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
-        (
-            {
-                "evictions": tuple(
-                    Eviction(named("t/job/a"), "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload")
-                )
-            },
-            "evicts 1 run.",
-        ),
-        ({"waits": (Wait(named("t/job/new"), "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
-        ({"interruptions": (Interruption(named("t/job/a"), "node pool l4", 4),)}, "restarts 1 run"),
-        ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
-        ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", "nvidia-l4", came=1),)}, "asks for 1 flex-start node."),
-    ],
-)
-def test_each_effect_is_in_the_sentence(changed: dict[str, tuple[object, ...]], part: str) -> None:
-    assert part in rehearsal_headline.sentence(replace(QUIET, **changed))  # type: ignore[arg-type]
-
-
-def test_an_unsettled_result_says_so() -> None:
+def test_the_result_says_that_it_is_unsettled_and_how_much_time_is_compressed() -> None:
     unsettled = replace(BUSY, settled=False)
     assert "had not settled after 10 minutes" in rehearsal_headline.sentence(unsettled)
     assert "intermediate state" in rehearsal.remarks(unsettled)[0]
-
-
-def test_the_result_says_how_much_time_is_compressed() -> None:
     (_, time) = rehearsal.remarks(BUSY)
     assert "60 times as fast" in time
     assert "at their own speed" in time
 
 
-def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
+def rows_of(title: str, forecast: Forecast, prices: Prices | None = None) -> list[tuple[str, ...]]:
+    return {title: rows for title, _, rows in rehearsal.tables(forecast, prices)}[title]
+
+
+def test_who_is_evicted_why_at_what_cost_and_how_often_interrupted_is_in_the_tables() -> None:
     tables = {title: rows for title, _, rows in rehearsal.tables(BUSY)}
     assert tables["Evicted"][0][-1] == f"preempted by {GEMMA}: the cohort takes back the quota that it borrows"
     assert tables["Started"][0][0] == f"{GEMMA} (2 replicas)"
     assert [row[3] for row in tables["Waiting at the end"]] == ["the change", "the change", "before the change"]
     assert tables["Nodes"] == [("cheap", "g2-standard-12", "Spot", "0", "4", "0", "4")]
     assert "Interrupted" not in tables
+    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
+    assert [row[-2:] for row in rows_of("Accelerators", BUSY, prices)] == [("0.0 → 1.5", "0.00 → 2.00")]
+    assert [row[-1] for row in rows_of("Accelerators", BUSY, Prices("EUR", "", {}))] == ["no price"]
+    upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
+    assert rows_of("Interrupted", upgraded) == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
 
 
 def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:
     old = tuple(Wait(named(f"t/job/{number:02}"), "gpus", 20, "Pending", "quota", before=True) for number in range(40))
     many = replace(BUSY, waits=(*BUSY.waits[:2], *old))
-    (rows,) = (rows for title, _, rows in rehearsal.tables(many) if title == "Waiting at the end")
-    assert [row[0] for row in rows] == ["training/job/a", "training/job/b"]
+    assert [row[0] for row in rows_of("Waiting at the end", many)] == ["training/job/a", "training/job/b"]
     assert "40 more workloads waited before the change and still wait." in rehearsal.remarks(many)
 
 
-def test_cost_is_that_of_the_price_table() -> None:
-    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
-    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, prices) if title == "Accelerators")
-    assert row[-2:] == ("0.0 → 1.5", "0.00 → 2.00")
-    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, Prices("EUR", "", {})) if title == "Accelerators")
-    assert row[-1] == "no price"
-
-
-def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
+def test_the_section_keeps_its_sentence_when_the_page_is_shortened_and_names_cannot_break_it() -> None:
     (section,) = folding("In the queue", rehearsed(BUSY, None))
     full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
     assert "| training/job/a | gpus | 20 | l4 |" in full
     assert rehearsal_headline.sentence(BUSY) in short
     assert SHORTENED in short
     assert "| training/job/a" not in short
+    assert "<script>" not in "\n".join(rehearsed(replace(QUIET, notes=("a | b <script> @team",)), None))
 
 
-def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Path) -> None:
-    file, page = tmp_path / "out.json", tmp_path / "page.md"
+def test_the_report_has_the_sections_of_a_rehearsal_and_of_a_simulated_day(tmp_path: Path) -> None:
+    file, page, data = tmp_path / "out.json", tmp_path / "page.md", ROOT / "tests" / "data"
     file.write_text(BUSY.written())
-    source = str(ROOT / "tests" / "data" / "recorded_reports" / "change.json")
-    words = ["--from", source, "--rehearsal", str(file), "--output", str(page), "--graph", "none"]
-    gke_ai("report", *words)
-    title, summary, *_ = [line for line in page.read_text().splitlines() if line]
+    words = ["--from", str(data / "recorded_reports" / "change.json"), "--output", str(page), "--graph", "none"]
+    gke_ai("report", *words, "--rehearsal", str(file))
+    text = page.read_text()
+    title, summary, *_ = [line for line in text.splitlines() if line]
     assert title.startswith("# Preview of")
     assert "**Merging this evicts 2 runs (2 wait at the end)," in summary
-    assert "## In the queue" in page.read_text()
-
-
-def test_the_report_has_the_section_of_a_simulated_day(tmp_path: Path) -> None:
-    page, data = tmp_path / "page.md", ROOT / "tests" / "data"
-    words = ["--from", str(data / "recorded_reports" / "change.json"), "--output", str(page), "--graph", "none"]
+    assert "## In the queue" in text
     gke_ai("report", *words, "--simulation", str(data / "pictures" / "simulation.json"))
     assert "## A simulated day\n\nWith six-and-six.yaml instead of Pulumi.prod.yaml" in page.read_text()
 
@@ -174,22 +147,12 @@ def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_pat
         gke_ai("report", "--rehearsal", file, "--from", file)
 
 
-def test_names_from_a_cluster_cannot_break_the_page() -> None:
-    assert "<script>" not in "\n".join(rehearsed(replace(QUIET, notes=("a | b <script> @team",)), None))
-
-
-def test_the_picture_has_a_lane_for_each_run_server_and_pool() -> None:
+def test_the_picture_has_a_lane_for_each_run_server_and_pool_and_says_how_many_it_omits() -> None:
     picture = rehearsal_picture.drawn(BUSY)
     ElementTree.fromstring(picture)
     for text in ("training/job/a", "serving/gemma", "cheap", "2 of 3", "Ready nodes", "evicted"):
         assert text in picture
-
-
-def test_a_picture_without_lanes_is_still_a_picture() -> None:
     ElementTree.fromstring(rehearsal_picture.drawn(QUIET))
-
-
-def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
     lanes = tuple(Lane("workload", f"t/job/{number}", ((0, "waiting"),)) for number in range(40))
     assert "16 more are not shown." in rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
 
@@ -202,30 +165,14 @@ def test_the_picture_shows_from_when_to_when_the_change_is_applied() -> None:
     assert "The upgrade takes 6 minutes" in rehearsal_picture.drawn(replace(applied, upgrade=True))
 
 
-def test_a_node_that_is_given_back_at_the_end_leaves_its_lane_empty() -> None:
-    gone = replace(QUIET, seconds=600, lanes=(Lane("nodes", "cheap", ((0, Count(1, 1)), (600, Count(0, 0)))),))
-    edge = rehearsal_picture.WIDTH - rehearsal_picture.RIGHT
-    bars = [item for item in ElementTree.fromstring(rehearsal_picture.drawn(gone)).iter() if item.get("rx") == "5"]
-    assert max(float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars) < edge - 40
-
-
-def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
-    upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
-    (rows,) = (rows for title, _, rows in rehearsal.tables(upgraded) if title == "Interrupted")
-    assert rows == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
-
-
 # A run that is admitted, runs and is evicted within seconds, and replicas that change at the very end.
 CHANGES = ((0, "waiting"), (2, "starting"), (3, "no nodes"), (4, "running"), (5, "interrupted"), (6, "evicted"))
+REPLICAS = ((0, Count(3, 3)), (590, Count(0, 12)), (594, Count(11, 12)), (598, Count(12, 12)))
 NARROW = replace(
     QUIET,
     lanes=(
         Lane("workload", "training/job/a", CHANGES),
-        Lane(
-            "server",
-            "serving/gemma",
-            ((0, Count(3, 3)), (590, Count(0, 12)), (594, Count(11, 12)), (598, Count(12, 12))),
-        ),
+        Lane("server", "serving/gemma", REPLICAS),
         Lane("nodes", "cheap", ((0, Count(4, 4)),)),
     ),
 )

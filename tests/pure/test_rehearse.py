@@ -1,11 +1,10 @@
 """The parts of a rehearsal that need no cluster: configurations, delays, the engine's output, the copy of a base."""
 
-from __future__ import annotations
-
 import datetime
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,15 +32,26 @@ from tests.support.commands import gke_ai
 
 
 def written(path: Path, **config: object) -> Path:
-    """A configuration file."""
     path.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in config.items()}}))
     return path
 
 
 # ---------------------------------------------------------------------------------------------------- configurations
-def test_base_of_another_file_is_the_stack_file_of_the_working_tree(tmp_path: Path) -> None:
+def test_a_missing_configuration_or_base_says_what_to_name_and_invalid_yaml_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed = written(tmp_path / "changed.yaml", serving=[])
     assert sources.base("prod", None, changed, tmp_path) == ROOT / "Pulumi.prod.yaml"
+    with pytest.raises(Stop, match="Name one with --config"):
+        sources.changed("none", None)
+    with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
+        sources.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    with pytest.raises(Stop, match="--base FILE"):
+        sources.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
+    changed.write_text("config: [")
+    with pytest.raises(Stop, match="is not valid YAML"):
+        sources.changed("prod", changed)
 
 
 def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,27 +73,9 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
     assert sources.differing_keys(base, file) == ["size"]
 
 
-def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match="Name one with --config"):
-        sources.changed("none", None)
-    with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
-        sources.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
-    with pytest.raises(Stop, match="--base FILE"):
-        sources.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
-
-
-def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> None:
-    file = tmp_path / "changed.yaml"
-    file.write_text("config: [")
-    with pytest.raises(Stop, match="is not valid YAML"):
-        sources.changed("prod", file)
-
-
 def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "Pulumi.prod.yaml"
-    secret = {"secure": "v1:abc"}
-    config = {"gke-ai:hfToken": secret, "gke-ai:a": 1}
+    config = {"gke-ai:hfToken": {"secure": "v1:abc"}, "gke-ai:a": 1}
     source.write_text(yaml.safe_dump({"secretsprovider": "gcpkms://x", "environment": ["x/y"], "config": config}))
     monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
     copy = Scratch(tmp_path / "scratch").prepare("base", source)
@@ -104,13 +96,10 @@ def test_the_scratch_emulator_has_what_a_configuration_expects(tmp_path: Path, m
 
 
 # ----------------------------------------------------------------------------------------------------------- delays
-def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
+def test_every_capacity_mode_has_a_duration_that_becomes_a_delay_of_the_emulator() -> None:
     assert NODE_READY.keys() == MODES.keys()
     for duration in (*NODE_READY.values(), CONTAINER_START, MODEL_LOAD):
         assert duration.source.startswith(("https://", "assumption: "))
-
-
-def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
     stated = delays.arguments(delays.durations(Calibration()), 60)
     assert "node/spot=3" in stated
     assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
@@ -120,10 +109,8 @@ def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> Non
 
 def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
     def measured(step: Step, of: str, seconds: int) -> Duration:
-        day = datetime.date(2026, 11, 20)
-        return Duration(
-            step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
-        )
+        times: Any = {"seconds": seconds, "max_seconds": seconds, "count": 3}
+        return Duration(step=step, of=of, **times, measured_on=datetime.date(2026, 11, 20), gke_version="1.36")
 
     found = measured("modelLoad", "llm/gemma", 360), measured("nodeReady", "g2-standard-24", 90)
     stated = delays.durations(Calibration(durations=[*found, measured("clusterReady", "c", 600)]))
@@ -152,107 +139,87 @@ Resources:
 """
 
 
-def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> Update:
-    """An update that has printed something."""
+Updated = Callable[[str], Update]
+
+
+@pytest.fixture
+def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Updated:
     monkeypatch.setattr(Scratch, "start", lambda *_: None)
-    (tmp_path / "change.yaml").touch()
-    running = Update(Scratch(tmp_path), "prod", tmp_path / "change.yaml")
-    (tmp_path / "change.log").write_text(output)
-    return running
+
+    def printed(output: str) -> Update:
+        (tmp_path / "change.yaml").touch()
+        running = Update(Scratch(tmp_path), "prod", tmp_path / "change.yaml")
+        (tmp_path / "change.log").write_text(output)
+        return running
+
+    return printed
 
 
-def test_the_resource_that_pulumi_waits_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert update(tmp_path, monkeypatch, OUTPUT).waits_for() == "Deployment serving/gemma"
+def test_what_an_update_waits_for_and_had_done_is_named(update: Updated) -> None:
+    assert update(OUTPUT).waits_for() == "Deployment serving/gemma"
+    component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
+    assert update(OUTPUT + component).done() == ["created NodePool l4"]
+    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
+    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
+    assert update(deleted + failed).done() == ["deleted NodePool l4"]
+    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
+    assert update(deleted + created).done() == ["replaced NodePool l4"]
+    secret = "kubernetes:core/v1:Secret a"
+    first = f" ++ {secret} created replacement (0s)\n -- {secret} deleted original\n"
+    assert update(first).done() == ["replaced Secret a"]
 
 
-def test_reason_of_a_failure_is_shown_without_pulumis_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = update(tmp_path, monkeypatch, OUTPUT + FAILURE).errors()
+def test_reason_of_a_failure_is_shown_without_pulumis_display_and_warnings_are_notes(update: Updated) -> None:
+    errors = update(OUTPUT + FAILURE).errors()
     assert "3 GPUs do not fit" in errors
     assert "unchanged" not in errors
     assert "updating" not in errors
-
-
-def test_a_failure_names_resources_as_the_configuration_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It names resources as the configuration does, and has no estimates beside its reason.
     urn = "urn:pulumi:prod::gke-ai::gke-ai:index:KueueStack$kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue::llm/lq"
     policies = f"Policies:\n    ✅ gke-ai@v1.0.0 (local: policy)\n    ❌ {urn}: no\nResources:\n    1 updated\n"
-    assert update(tmp_path, monkeypatch, policies).errors().split() == ["❌", "LocalQueue", "llm/lq:", "no"]
-
-
-def test_a_failure_has_no_estimates_beside_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert update(policies).errors().split() == ["❌", "LocalQueue", "llm/lq:", "no"]
     text = "Diagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    Cold start: llm/gemma reads 5 GB.\n    error: no\n"
-    assert update(tmp_path, monkeypatch, text).errors().splitlines()[1:] == ["    error: no"]
-
-
-def test_warnings_of_the_program_are_notes_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as that Google deletes the machines of a reservation soon."""
+    assert update(text).errors().splitlines()[1:] == ["    error: no"]
+    assert update("gcp:project is missing\n").errors() == "gcp:project is missing", "without diagnostics"
+    # Such as that Google deletes the machines of a reservation soon.
     text = "  warning: while it ran\nDiagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    warning: pool l4: soon\n"
-    assert update(tmp_path, monkeypatch, text + text.splitlines()[-1]).notes() == ["The program warns: pool l4: soon"]
+    assert update(text + text.splitlines()[-1]).notes() == ["The program warns: pool l4: soon"]
 
 
-def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
-    assert update(tmp_path, monkeypatch, OUTPUT + component).done() == ["created NodePool l4"]
-
-
-def test_a_replacement_whose_creation_failed_has_only_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
-    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
-    assert update(tmp_path, monkeypatch, deleted + failed).done() == ["deleted NodePool l4"]
-    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
-    assert update(tmp_path, monkeypatch, deleted + created).done() == ["replaced NodePool l4"]
-    first = (
-        " ++ kubernetes:core/v1:Secret a created replacement (0s)\n -- kubernetes:core/v1:Secret a deleted original\n"
-    )
-    assert update(tmp_path, monkeypatch, first).done() == ["replaced Secret a"]
-
-
-def test_a_run_that_leaves_the_stack_is_named_because_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_leaves_the_stack_is_named_because_it_stays(update: Updated) -> None:
     """Also the run of before a change, beside which the changed one is created."""
     kept = " -  kubernetes:batch/v1:Job llm/train-0a1b2c deleted[retain] (0s)\n"
     service = " -  kubernetes:core/v1:Service llm/train-0a1b2c deleted[retain] (0s)\n"
-    running = update(tmp_path, monkeypatch, kept + service)
-    assert running.notes() == [
-        "Run llm/train-0a1b2c leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
-    ]
-    assert running.done() == []
-    assert update(tmp_path, monkeypatch, kept.replace("[retain]", "")).notes() == []
+    running = update(kept + service)
+    stays = "leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
+    assert (running.notes(), running.done()) == ([f"Run llm/train-0a1b2c {stays}"], [])
+    assert update(kept.replace("[retain]", "")).notes() == []
     owner = " -  kubernetes:core/v1:ConfigMap llm/runs-of-gke-ai-dev deleted (1s)\n"
-    assert update(tmp_path, monkeypatch, kept + owner).notes() == [], "it ends with its owner"
+    assert update(kept + owner).notes() == [], "it ends with its owner"
     record = " -  kubernetes:core/v1:ConfigMap llm/train-0a1b2c deleted (1s)\n"
-    assert update(tmp_path, monkeypatch, kept + record).notes() == running.notes()
-
-
-def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert update(tmp_path, monkeypatch, "gcp:project is missing\n").errors() == "gcp:project is missing"
+    assert update(kept + record).notes() == running.notes()
 
 
 # -------------------------------------------------------------------------------------------------------- kept bases
-def test_a_kept_base_belongs_to_its_stack_and_configuration(tmp_path: Path) -> None:
+def test_a_kept_base_belongs_to_its_stack_configuration_measurements_and_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = written(tmp_path / "one.yaml", size=1), written(tmp_path / "other.yaml", size=2)
-    assert prepared.key("prod", one, None) == prepared.key("prod", one, None)
-    assert (
-        len({prepared.key("prod", one, None), prepared.key("dev", one, None), prepared.key("prod", other, None)}) == 3
-    )
-
-
-def test_a_kept_base_belongs_to_the_measurements_that_its_configuration_names(tmp_path: Path) -> None:
+    stated = ("prod", one), ("prod", one), ("dev", one), ("prod", other)
+    same, again, *others = (prepared.key(stack, file, None) for stack, file in stated)
+    assert (same, len({same, *others})) == (again, 3)
     measured = tmp_path / "calibration.yaml"
     config = written(tmp_path / "config.yaml", calibration=str(measured))
     measured.write_text("nodes: []")
     before = prepared.key("prod", config, None)
     duration = {"step": "modelLoad", "of": "llm/gemma", "seconds": 360, "maxSeconds": 400, "count": 3}
-    measured.write_text(
-        yaml.safe_dump({"durations": [{**duration, "measuredOn": datetime.date(2026, 11, 20), "gkeVersion": "1.36"}]})
-    )
+    duration |= {"measuredOn": datetime.date(2026, 11, 20), "gkeVersion": "1.36"}
+    measured.write_text(yaml.safe_dump({"durations": [duration]}))
     assert prepared.key("prod", config, None) != before
-
-
-def test_a_kept_base_belongs_to_the_program_of_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = written(tmp_path / "config.yaml", size=1)
     monkeypatch.setattr(prepared, "ROOT", tmp_path)
-    of_manifests = prepared.key("prod", config, None)
+    of_manifests = prepared.key("prod", one, None)
     (tmp_path / "__main__.py").write_text("mine\n")
-    assert prepared.key("prod", config, None) != of_manifests
+    assert prepared.key("prod", one, None) != of_manifests
 
 
 # ---------------------------------------------------------------------------------------------------------- command
@@ -267,7 +234,7 @@ class QuietCluster:
 
     def begin(self) -> None: ...
 
-    def applied(self) -> None: ...
+    applied = begin
 
     def timeline(self, settled: bool) -> Timeline:
         return Timeline((), 0, 1, settled)
@@ -297,18 +264,6 @@ class FailsLater:
     def stop(self) -> None: ...
 
 
-def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
-    """The forecast of a change, applied by an update without a cluster."""
-    monkeypatch.setattr(Scratch, "run", lambda *_: "")
-    stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
-    return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
-
-
-def test_a_failed_update_of_a_watched_cluster_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
-    assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
-
-
 class Refused(FailsLater):
     """An update that the cluster refuses when a part of it is applied."""
 
@@ -319,7 +274,17 @@ class Refused(FailsLater):
         return ["created Job llm/train"]
 
 
-def test_a_change_refused_half_way_has_the_result_of_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
+    monkeypatch.setattr(Scratch, "run", lambda *_: "")
+    stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
+    return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
+
+
+def test_a_failed_update_of_a_watched_cluster_is_noted_and_one_refused_half_way_has_the_result_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
+    assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
     forecast = rehearsed(Refused, tmp_path, monkeypatch)
     assert forecast.refused == "serving/gemma: progress deadline exceeded"
     assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
@@ -354,25 +319,24 @@ def test_a_rehearsal_under_nohup_outlives_its_terminal() -> None:
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "goes on\n"
 
 
-def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
+def test_the_same_configuration_is_no_change_and_a_snapshot_that_cannot_be_read_stops_first(tmp_path: Path) -> None:
     file = written(tmp_path / "same.yaml", size=1)
     assert command.rehearse(command.Options("prod", file, file)) is None
+    with pytest.raises(Stop, match="cannot be read"):
+        read_file(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(Stop, match=r"bad\.json"):
+        read_file(tmp_path / "bad.json")
 
 
-def test_empty_options_are_not_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The action for manifests passes them."""
+def test_empty_options_are_not_stated_and_modes_without_capacity_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The action for manifests passes empty ones."""
     seen: list[command.Options] = []
     monkeypatch.setattr(command, "show", seen.append)
     words = ("--config", "--base", "--snapshot", "--json", "--unavailable")
     gke_ai("rehearse", *(word for name in words for word in (name, "")))
-    assert seen == [command.Options()]
-
-
-def test_modes_without_capacity_are_read_and_others_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[command.Options] = []
-    monkeypatch.setattr(command, "show", seen.append)
     gke_ai("rehearse", "--unavailable", "spot, flexStart")
-    assert seen[0].unavailable == ("spot", "flexStart")
+    assert seen == [command.Options(), command.Options(unavailable=("spot", "flexStart"))]
     with pytest.raises(click.BadParameter, match="spots is not a capacity mode"):
         gke_ai("rehearse", "--unavailable", "spots")
 
@@ -384,11 +348,3 @@ def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
         "Unlike the snapshot: Node n is additional.",
         "Unlike the snapshot: Pod llm/a is missing, and 2 more of this kind.",
     ]
-
-
-def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="cannot be read"):
-        read_file(tmp_path / "none.json")
-    (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(Stop, match=r"bad\.json"):
-        read_file(tmp_path / "bad.json")

@@ -1,7 +1,5 @@
 """The changes to rehearse are changes, and a result that differs from the expectation is found."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

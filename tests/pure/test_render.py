@@ -1,7 +1,5 @@
 """The folder of `gke-ai render`: its own files alone change. Its documents: each tool reads what is registered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,9 @@ QUEUE, JOB = "40-queues/llm/localqueue-team.yaml", "60-runs/llm/job-train.yaml"
 
 
 def texts(folder: Path) -> dict[str, str]:
-    """Every file of a folder."""
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-# ---------------------------------------------------------------------------------------------------------- the folder
 def test_a_rerun_removes_what_it_wrote_before_and_no_other_file(tmp_path: Path) -> None:
     assert write(tmp_path, "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"}) == Outcome((QUEUE, JOB), (), 0)
     others = {
@@ -38,12 +34,9 @@ def test_a_rerun_removes_what_it_wrote_before_and_no_other_file(tmp_path: Path) 
     assert write(tmp_path, "dev", {QUEUE: "a: 2\n"}) == Outcome((QUEUE,), (JOB,), 0)
     assert texts(tmp_path) == {QUEUE: f"{heading(QUEUE, 'dev')}\na: 2\n", **others}
     assert write(tmp_path, "dev", {QUEUE: "a: 2\n"}) == Outcome((), (), 1)
-
-
-def test_a_folder_that_becomes_empty_is_removed(tmp_path: Path) -> None:
-    write(tmp_path, "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"})
-    write(tmp_path, "dev", {QUEUE: "a: 1\n"})
-    assert [folder.name for folder in tmp_path.iterdir()] == ["40-queues"]
+    write(tmp_path / "own", "dev", {QUEUE: "a: 1\n", JOB: "b: 1\n"})
+    write(tmp_path / "own", "dev", {QUEUE: "a: 1\n"})
+    assert [folder.name for folder in (tmp_path / "own").iterdir()] == ["40-queues"], "an empty folder is removed"
 
 
 def test_a_file_of_somebody_else_in_the_way_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -70,7 +63,6 @@ def test_flux_reads_the_folder_from_the_root_of_its_repository(tmp_path: Path) -
     assert path_in_repository(tmp_path / "clusters" / "dev") == "clusters/dev"
 
 
-# ------------------------------------------------------------------------------------------------------- the documents
 WORDS = [
     *("y", "on", "No", "~", "null", "1e3", "012", "0x1f", "12:30"),
     *("1_000", ".5", "2026-11-20", "=", "<<", "a: b", ""),
@@ -95,18 +87,10 @@ def test_the_order_of_keys_does_not_depend_on_the_preview() -> None:
     assert document(one).splitlines()[:3] == ["apiVersion: batch/v1", "kind: Job", "metadata: {}"]
 
 
-# ------------------------------------------------------------------------------------------------------------- refused
 def config_map(value: str, kind: str = "ConfigMap") -> Resource:
-    """An object with a value."""
-    inputs = {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {"name": "a", "namespace": "llm"},
-        "data": {"bucket": value},
-    }
-    return Resource(
-        f"urn:pulumi:dev::gke-ai::kubernetes:core/v1:{kind}::llm/a", f"kubernetes:core/v1:{kind}", "", inputs
-    )
+    token, metadata = f"kubernetes:core/v1:{kind}", {"name": "a", "namespace": "llm"}
+    inputs = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": {"bucket": value}}
+    return Resource(f"urn:pulumi:dev::gke-ai::{token}::llm/a", token, "", inputs)
 
 
 def test_a_value_that_only_an_update_knows_is_refused_with_its_place_and_what_to_run() -> None:
@@ -119,13 +103,10 @@ def test_a_value_that_only_an_update_knows_is_refused_with_its_place_and_what_to
     ]
 
 
-def test_a_secret_value_outside_a_secret_is_refused() -> None:
+def test_a_secret_value_outside_a_secret_and_a_chart_outside_an_oci_registry_are_refused() -> None:
     with pytest.raises(Stop, match=r"ConfigMap llm/a: data\.bucket\nEach of these values is secret"):
         in_cluster([config_map(SECRET)], "gke-ai up")
     assert in_cluster([config_map(SECRET, "Secret")], "gke-ai up").objects == ()
-
-
-def test_a_chart_outside_an_oci_registry_is_refused() -> None:
     release = Resource("urn:pulumi:dev::gke-ai::r::kueue", "kubernetes:helm.sh/v3:Release", "", {"chart": "./chart"})
     with pytest.raises(Stop, match=r"the chart \./chart is not in an OCI registry"):
         in_cluster([release], "gke-ai up")

@@ -1,7 +1,5 @@
 """A replay keeps its own clock: who starts when, what an eviction costs, and what the day of a queue shows."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -32,21 +30,18 @@ def replayed(trace: list[Submission], pods: int, **classes: int) -> tuple[Replay
     return replay, kueue
 
 
-def test_runs_start_when_the_theory_says() -> None:
+def test_runs_start_when_the_theory_says_which_approaches_erlangs_formula() -> None:
     trace = poisson(seed=1, jobs=200, rate=1 / 100, mean=250.0)
     replay, _ = replayed(trace, 3)
     assert [run.spans[0][0] for run in replay.runs] == pytest.approx(starts(trace, 3))
     assert all(run.ended for run in replay.runs)
     assert replay.late == 0
-
-
-def test_waiting_of_the_reference_approaches_erlangs_formula() -> None:
     trace = poisson(seed=1, jobs=200_000, rate=1 / 100, mean=250.0)
     waits = [start - row.time for row, start in zip(trace, starts(trace, 3), strict=True)]
     assert sum(waits) / len(waits) == pytest.approx(mean_wait(3, 1 / 100, 250.0), rel=0.05)
 
 
-def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
+def test_an_evicted_run_goes_on_from_its_last_checkpoint_or_starts_again() -> None:
     low = run(0, 1000, priority="low", checkpoint=300)
     replay, _ = replayed([low, run(700, 50, priority="high")], 1, low=1, high=2)
     evicted, preemptor = replay.runs
@@ -54,28 +49,26 @@ def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
     # It had 600 of its 1000 seconds in a checkpoint, so 400 are left.
     assert evicted.spans == [(0, 700), (750, 1150)]
     assert (evicted.lost, evicted.evictions, evicted.ended) == (100, 1, True)
-
-
-def test_an_evicted_run_without_checkpoints_starts_again() -> None:
     replay, _ = replayed([run(0, 1000, priority="low"), run(700, 50, priority="high")], 1, low=1, high=2)
     assert replay.runs[0].spans == [(0, 700), (750, 1750)]
     assert replay.runs[0].lost == 700
-
-
-def test_a_second_eviction_keeps_the_checkpoints_before_the_first() -> None:
     trace = [run(0, 1000, priority="low", checkpoint=300), run(700, 50, priority="high"), run(800, 50, priority="high")]
     replay, _ = replayed(trace, 1, low=1, high=2)
     assert replay.runs[0].spans == [(0, 700), (750, 800), (850, 1250)]
     assert replay.runs[0].lost == 150
 
 
-def test_the_newest_reservation_on_the_simulated_clock_is_evicted_first() -> None:
+def test_the_newest_reservation_is_evicted_first_and_runs_at_the_same_moment_start_in_their_order() -> None:
     trace = [run(0, 1000, priority="low"), run(10, 1000, priority="low"), run(20, 50, priority="high")]
     replay, kueue = replayed(trace, 2, low=1, high=2)
     assert [run.evictions for run in replay.runs] == [0, 1, 0]
     # Each admission has a second of its own, after those of the submissions.
     reserved = [condition(item, "QuotaReserved") for item in kueue.written if "admission" in item.get("status", {})]
     assert [entry["lastTransitionTime"] for entry in reserved] == [second(number) for number in range(4, 8)]
+    replay, kueue = replayed([run(0, 100), run(100, 10), run(100, 10)], 1)
+    assert [run.spans for run in replay.runs] == [[(0, 100)], [(100, 110)], [(110, 120)]]
+    created = [item["metadata"]["creationTimestamp"] for item in kueue.written if "status" not in item]
+    assert created == sorted({*created})
 
 
 def test_a_run_that_never_fits_is_reported_and_stops_nothing() -> None:
@@ -85,31 +78,18 @@ def test_a_run_that_never_fits_is_reported_and_stops_nothing() -> None:
     assert (result.submitted, result.never_started, result.waited["longest"]) == (2, 1, 0.0)
 
 
-def test_runs_at_the_same_moment_start_in_their_order_and_after_ends() -> None:
-    replay, kueue = replayed([run(0, 100), run(100, 10), run(100, 10)], 1)
-    assert [run.spans for run in replay.runs] == [[(0, 100)], [(100, 110)], [(110, 120)]]
-    created = [item["metadata"]["creationTimestamp"] for item in kueue.written if "status" not in item]
-    assert created == sorted({*created})
-
-
-def test_the_day_of_a_queue_has_its_use_by_hour_and_its_waiting() -> None:
+def test_the_day_of_a_queue_has_its_use_by_hour_its_waiting_and_its_lost_work() -> None:
     first = Run(0, run(0, 5400, pods=2), "one", admitted=[(0, 5400)], spans=[(0, 5400)], ended=True)
     second_run = Run(1, run(0, 1800), "one", admitted=[(5400, 7200)], spans=[(5400, 7200)], ended=True)
     result = queue_day("one", 2, [first, second_run], 7200)
     assert result.use == [2.0, 1.5]
     assert result.used_hours == 3.5
     assert result.waited == {"p50": 0, "p90": 5400, "p99": 5400, "longest": 5400}
-
-
-@pytest.mark.parametrize(("percent", "value"), [(50, 2), (75, 3), (90, 4), (99, 4)])
-def test_a_percentile_is_a_value_that_occurred(percent: float, value: float) -> None:
-    assert percentile([1, 2, 3, 4], percent) == value
-
-
-def test_lost_work_counts_accelerators() -> None:
     lost = Run(0, run(0, 7200, pods=2), "one", lost=3600, evictions=1, spans=[(0, 3600)])
-    result = day(configuration({"one": {"gpus": 2}}), [lost])
-    assert (result.queues[0].lost_hours, result.queues[0].preemptions) == (2.0, 1)
+    (of_queue,) = day(configuration({"one": {"gpus": 2}}), [lost]).queues
+    assert (of_queue.lost_hours, of_queue.preemptions) == (2.0, 1)
+    percentiles = [percentile([1, 2, 3, 4], percent) for percent in (50, 75, 90, 99)]
+    assert percentiles == [2, 3, 4, 4], "each is a value that occurred"
 
 
 def test_a_day_stops_with_both_counts_if_kueue_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +112,8 @@ def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
 def test_an_eviction_that_overtakes_the_admission_is_carried_out_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def item(*, evicted: bool) -> Object:
         states = {"QuotaReserved": True, "Admitted": True, "Evicted": evicted}
-        return {
-            "metadata": {"name": "run-000000"},
-            "status": {
-                "conditions": [{"type": kind, "status": str(state)} for kind, state in states.items()],
-                "admission": {},
-            },
-        }
+        conditions = [{"type": kind, "status": str(state)} for kind, state in states.items()]
+        return {"metadata": {"name": "run-000000"}, "status": {"conditions": conditions, "admission": {}}}
 
     replay = Replay(FirstComeFirstServed(1, "one"), configuration({"one": {"gpus": 1}}), (run(0, 100),))
     (clock,), (preempted,) = replay.clocks, replay.runs

@@ -1,7 +1,5 @@
 """Tests and generated pages cover the files of the repository and ignore files that a user adds."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -28,16 +26,13 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_stack_of_a_user_is_not_covered(checkout: Path) -> None:
+def test_stack_of_a_user_and_a_file_that_is_not_committed_are_not_covered(checkout: Path) -> None:
     before = repository.configurations(checkout)
     assert [str(file.relative_to(checkout)) for file in before] == [*repository.STACKS, "examples/serving.yaml"]
     (checkout / "Pulumi.staging.yaml").write_text("config: {}\n")
     assert repository.configurations(checkout) == before
     subprocess.run(["git", "add", "."], cwd=checkout, check=True)
     assert repository.configurations(checkout) == before, "nor once it is committed"
-
-
-def test_file_that_is_not_committed_is_not_covered(checkout: Path) -> None:
     (checkout / "examples" / "mine.yaml").write_text("config: {}\n")
     (checkout / "notes.md").write_text("# Notes\n")
     assert [file.name for file in repository.examples(checkout)] == ["serving.yaml"]
@@ -54,16 +49,11 @@ def test_copy_without_git_covers_all_files_except_the_emulator_state(tmp_path: P
 
 def test_configurations_are_listed_in_one_place_only() -> None:
     lists = re.compile(r"""glob\((?:["']Pulumi\.|["']examples)|["']examples["']\)?\.r?glob""")
-    files = [
-        file
-        for folder in ("docs", "maintain", "tests", "emulator/tests")
-        for file in repository.tracked(f"{folder}/**/*.py")
-    ]
-    files.remove(SELF)
+    folders = ("docs", "maintain", "tests", "emulator/tests")
+    files = {file for folder in folders for file in repository.tracked(f"{folder}/**/*.py")} - {SELF}
     assert len(files) > 50
-    assert [str(file.relative_to(ROOT)) for file in files if lists.search(file.read_text())] == [
-        "tests/support/repository.py"
-    ]
+    found = [str(file.relative_to(ROOT)) for file in files if lists.search(file.read_text())]
+    assert found == ["tests/support/repository.py"]
 
 
 def test_lock_has_the_versions_that_the_requirements_pin() -> None:
@@ -85,18 +75,16 @@ def test_every_install_checks_hashes_and_takes_the_locked_packages_alone() -> No
     assert len(packages) > 40
     assert [package for package, hashes in packages if not hashes] == []
     names = {package.lower() for package, _ in packages}
-    assert {
-        pin.lower() for pin in re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
-    } <= names
+    pins = re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
+    assert {pin.lower() for pin in pins} <= names
     for package in names - {"setuptools", "tzdata"}:
         assert package in locked.lower(), f"{package}: renew requirements/program.lock, see requirements/dev.txt"
     pages = [file for name in ("*.md", "docs/**/*.md", ".github/**/*.yml") for file in repository.tracked(name)]
     pages.remove(ROOT / "CHANGELOG.md")  # it has commands of earlier versions
-    installs = [line for page in pages for line in page.read_text().splitlines() if "pip install" in line]
-    installs = [line for line in installs if re.search(r"requirement|\.lock", line)]
-    installs += [
-        line for line in (ROOT / "emulator/setup/installation.py").read_text().splitlines() if '"install"' in line
-    ]
+    lines = [line for page in pages for line in page.read_text().splitlines()]
+    installs = [line for line in lines if "pip install" in line and re.search(r"requirement|\.lock", line)]
+    own = (ROOT / "emulator/setup/installation.py").read_text()
+    installs += [line for line in own.splitlines() if '"install"' in line]
     assert len(installs) >= 3
     assert [line for line in installs if not re.search("--no-deps.*--require-hashes", line)] == []
     assert (ROOT / "components/plugin/requirements.txt").read_text() == "-r ../../requirements/program.lock\n"
@@ -104,9 +92,8 @@ def test_every_install_checks_hashes_and_takes_the_locked_packages_alone() -> No
 
 def test_the_lock_has_every_package_that_another_one_needs() -> None:
     check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    assert check.stdout == "No broken requirements found.\n", (
-        f"renew requirements/all.lock, see requirements/dev.txt: {check}"
-    )
+    remedy = f"renew requirements/all.lock, see requirements/dev.txt: {check}"
+    assert check.stdout == "No broken requirements found.\n", remedy
 
 
 def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_releases() -> None:
@@ -119,14 +106,10 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_rele
     # https://github.com/dependabot/dependabot-core, file_fetcher.rb of github_actions and of python
     uses = [file for file in repository.tracked("**/*.yml") if re.search(r"uses: [\w-]+/", file.read_text())]
     actions = {f"/{file.parent.relative_to(ROOT)}" for file in uses} - {"/.github/workflows"}
-    assert {re.sub("/[^/]*$", "/*", name) if "/actions/" in name else name for name in actions} < {
-        *folders["github-actions"]
-    }
-    hashed = [
-        file
-        for file in repository.tracked("**/*.*")
-        if file.suffix in (".txt", ".lock") and "--hash=" in file.read_text()
-    ]
+    patterns = {re.sub("/[^/]*$", "/*", name) if "/actions/" in name else name for name in actions}
+    assert patterns < {*folders["github-actions"]}
+    locks = [*repository.tracked("**/*.txt"), *repository.tracked("**/*.lock")]
+    hashed = [file for file in locks if "--hash=" in file.read_text()]
     of_one_release = {"/maintain/real_vllm"}  # maintain/README.md says how it is renewed
     folders_of_pip = {f"/{file.parent.relative_to(ROOT)}".rstrip(".") for file in hashed} - of_one_release
     assert {*folders["pip"]} == folders_of_pip | {"/", "/emulator"}  # their locks are in /requirements

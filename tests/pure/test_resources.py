@@ -1,7 +1,5 @@
 """Policies, the report and `make status` derive the same facts from the same registered resource."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -18,44 +16,19 @@ from tests.support.repository import ROOT
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
 LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+REGION, ZONE = {"location": "us-central1"}, {"location": "us-central1-a"}
+TWO_ZONES, ONE_ZONE = {"nodeLocations": ["us-central1-a", "us-central1-b"]}, {"nodeLocations": ["us-central1-b"]}
+PER_ZONE, ZEROS = {"minNodeCount": 1, "maxNodeCount": 2}, {"minNodeCount": 0.0, "maxNodeCount": 0.0}
+TOTAL = {"totalMinNodeCount": 1, "totalMaxNodeCount": 5}
+AS_SENT = {"totalMinNodeCount": 0.0, "totalMaxNodeCount": 5.0, **ZEROS}
 POOLS: dict[str, tuple[dict[str, Any], NodeBounds]] = {
-    "without zones, in a region": (
-        {"location": "us-central1", "autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}},
-        NodeBounds(3, 6, True),
-    ),
-    "without zones, in a zone": (
-        {"location": "us-central1-a", "autoscaling": {"minNodeCount": 1, "maxNodeCount": 2}},
-        NodeBounds(1, 2, True),
-    ),
-    "in two zones": (
-        {
-            "location": "us-central1",
-            "nodeLocations": ["us-central1-a", "us-central1-b"],
-            "autoscaling": {"maxNodeCount": 2},
-        },
-        NodeBounds(0, 4, True),
-    ),
-    "with bounds for all zones together": (
-        {"location": "us-central1", "autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 5}},
-        NodeBounds(1, 5, True),
-    ),
-    "with bounds as the provider sends them, zeros included": (
-        {
-            "location": "us-central1",
-            "autoscaling": {
-                "totalMinNodeCount": 0.0,
-                "totalMaxNodeCount": 5.0,
-                "minNodeCount": 0.0,
-                "maxNodeCount": 0.0,
-            },
-        },
-        NodeBounds(0, 5, True),
-    ),
-    "of a fixed size, without zones": ({"location": "us-central1", "nodeCount": 2}, NodeBounds(6, 6, False)),
-    "of an initial size, in one zone": (
-        {"location": "us-central1", "nodeLocations": ["us-central1-b"], "initialNodeCount": 2},
-        NodeBounds(2, 2, False),
-    ),
+    "without zones, in a region": ({**REGION, "autoscaling": PER_ZONE}, NodeBounds(3, 6, True)),
+    "without zones, in a zone": ({**ZONE, "autoscaling": PER_ZONE}, NodeBounds(1, 2, True)),
+    "in two zones": ({**REGION, **TWO_ZONES, "autoscaling": {"maxNodeCount": 2}}, NodeBounds(0, 4, True)),
+    "with bounds for all zones together": ({**REGION, "autoscaling": TOTAL}, NodeBounds(1, 5, True)),
+    "with bounds as the provider sends them": ({**REGION, "autoscaling": AS_SENT}, NodeBounds(0, 5, True)),
+    "of a fixed size, without zones": ({**REGION, "nodeCount": 2}, NodeBounds(6, 6, False)),
+    "of an initial size, in one zone": ({**REGION, **ONE_ZONE, "initialNodeCount": 2}, NodeBounds(2, 2, False)),
 }
 
 
@@ -73,21 +46,13 @@ def test_policy_report_and_status_agree_on_the_size_of_a_pool(pool: dict[str, An
 
 
 def stack_with(props: dict[str, Any], gpus: int) -> RegisteredStack:
-    """A stack with a pool, and a queue with quota for this number of its GPUs."""
     flavor = {"kind": "ResourceFlavor", "metadata": {"name": "l4"}, "spec": {"nodeLabels": LABELS}}
     quota = {"name": "l4", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}
-    queue = {
-        "kind": "ClusterQueue",
-        "metadata": {"name": "gpus"},
-        "spec": {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]},
-    }
-    return RegisteredStack(
-        [
-            Resource("p", NODE_POOL, "l4", props),
-            Resource("f", "kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "l4", flavor),
-            Resource("q", "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "gpus", queue),
-        ]
-    )
+    spec = {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]}
+    queue = {"kind": "ClusterQueue", "metadata": {"name": "gpus"}, "spec": spec}
+    kueue = "kubernetes:kueue.x-k8s.io/v1beta2"
+    objects = Resource("f", f"{kueue}:ResourceFlavor", "l4", flavor), Resource("q", f"{kueue}:ClusterQueue", "q", queue)
+    return RegisteredStack([Resource("p", NODE_POOL, "l4", props), *objects])
 
 
 def test_zones_that_are_not_known_yet_count_as_those_of_the_region() -> None:

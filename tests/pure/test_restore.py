@@ -1,7 +1,5 @@
 """The plan that brings a scratch cluster to a snapshot, and the comparison afterwards. Pure."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections import defaultdict
@@ -58,29 +56,17 @@ def server(replicas: int = 1, image: str = "") -> Object:
     return {"metadata": meta("gemma"), "spec": spec, "status": {"replicas": replicas}}
 
 
+RUNNING: Object = {"spec": {**template()["spec"], "nodeName": "node-1"}, "status": {"phase": "Running"}}
+REPLICA_SET = {"selector": {"matchLabels": LABELS}, "template": template()}
+POD_SETS = [{"name": "main", "count": 1, "template": template()}]
+ADMITTED = [{"type": "Admitted", "status": "True", "reason": "Admitted"}]
 SERVER: dict[str, list[Object]] = {
     "Deployment": [server(3)],
-    "ReplicaSet": [
-        {
-            "metadata": meta("gemma-1", ("Deployment", "gemma")),
-            "spec": {"selector": {"matchLabels": LABELS}, "template": template()},
-        }
-    ],
-    "Pod": [
-        {
-            "metadata": meta("gemma-1-x", ("ReplicaSet", "gemma-1"), labels=LABELS),
-            "spec": {**template()["spec"], "nodeName": "node-1"},
-            "status": {"phase": "Running"},
-        }
-    ],
-    "Workload": [
-        {
-            "metadata": meta("pod-gemma-1-x-12345", ("Pod", "gemma-1-x")),
-            "spec": {"podSets": [{"name": "main", "count": 1, "template": template()}]},
-            "status": {"conditions": [{"type": "Admitted", "status": "True", "reason": "Admitted"}]},
-        }
-    ],
+    "ReplicaSet": [{"metadata": meta("gemma-1", ("Deployment", "gemma")), "spec": REPLICA_SET}],
+    "Pod": [{"metadata": meta("gemma-1-x", ("ReplicaSet", "gemma-1"), labels=LABELS), **RUNNING}],
+    "Workload": [{"metadata": meta("pod-gemma-1-x-12345", ("Pod", "gemma-1-x")), "spec": {"podSets": POD_SETS}}],
 }
+SERVER["Workload"][0]["status"] = {"conditions": ADMITTED}
 
 
 def scratch_server() -> Object:
@@ -92,18 +78,14 @@ def scratch_server() -> Object:
 
 def test_an_object_that_both_have_keeps_its_unlisted_fields_under_the_state_of_the_snapshot() -> None:
     written = put(plan(snapshot(**SERVER), {"Deployment": [scratch_server()]}), "Deployment", "gemma")
-    assert (written["apiVersion"], written["spec"]["replicas"], written["metadata"]["uid"]) == (
-        "apps/v1",
-        3,
-        "uid-gemma",
-    )
-    assert written["status"] == {"replicas": 3}
+    assert (written["apiVersion"], written["metadata"]["uid"]) == ("apps/v1", "uid-gemma")
+    assert (written["spec"]["replicas"], written["status"]) == (3, {"replicas": 3})
     assert written["metadata"]["managedFields"] == [{"manager": "pulumi"}]
     assert written["spec"]["template"]["spec"]["containers"][0]["image"] == "tgi:3"
     assert written["spec"]["template"]["spec"]["serviceAccountName"] == "reader"
 
 
-def test_objects_of_a_controller_take_unlisted_fields_from_their_owner() -> None:
+def test_objects_of_a_controller_take_unlisted_fields_but_no_requests_from_their_owner() -> None:
     planned = plan(snapshot(**SERVER), {"Deployment": [scratch_server()]})
     deployment, replica_set = put(planned, "Deployment", "gemma"), put(planned, "ReplicaSet", "gemma-1")
     # Otherwise the Deployment controller would roll out a new revision.
@@ -115,9 +97,6 @@ def test_objects_of_a_controller_take_unlisted_fields_from_their_owner() -> None
     workload = put(planned, "Workload", "pod-gemma-1-x-12345")
     # Otherwise Kueue would find that the Workload does not match its pod.
     assert workload["spec"]["podSets"][0]["template"]["spec"]["containers"] == pod["spec"]["containers"]
-
-
-def test_an_older_revision_keeps_its_own_requests() -> None:
     older = copy.deepcopy(SERVER)
     older["ReplicaSet"][0]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}}
     planned = plan(snapshot(**older), {"Deployment": [scratch_server()]})
@@ -135,41 +114,29 @@ def test_the_jobs_of_a_jobset_and_its_workload_have_its_containers() -> None:
     scratch = copy.deepcopy(jobset)
     scratch["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = template("jax:1")
     planned = plan(snapshot(JobSet=[jobset], Job=[job], Workload=[workload]), {"JobSet": [scratch]})
-    containers = [
-        spec["containers"]
-        for kind, name in (("JobSet", "run"), ("Job", "run-workers-0"), ("Workload", "jobset-run-1"))
-        for spec in pod_specs(kind, put(planned, kind, name))
-    ]
-    assert len(containers) == 3
-    assert containers[0] == containers[1] == containers[2]
-    assert containers[0][0]["image"] == "jax:1"
+    objects = (("JobSet", "run"), ("Job", "run-workers-0"), ("Workload", "jobset-run-1"))
+    specs = [spec for kind, name in objects for spec in pod_specs(kind, put(planned, kind, name))]
+    assert [spec["containers"] for spec in specs] == [specs[0]["containers"]] * 3
+    assert specs[0]["containers"][0]["image"] == "jax:1"
 
 
-def test_objects_of_others_get_placeholders() -> None:
+def test_objects_of_others_get_placeholders_and_those_that_the_snapshot_does_not_have_are_deleted() -> None:
     planned = plan(snapshot(**SERVER), {})
     assert put(planned, "Pod", "gemma-1-x")["spec"]["containers"][0]["image"] == IMAGE
     assert put(planned, "Workload", "pod-gemma-1-x-12345")["status"]["conditions"][0]["message"] == ""
     assert put(planned, "Namespace", "serving")["spec"] == {"finalizers": ["kubernetes"]}
     assert put(planned, "ServiceAccount", "default")["metadata"]["namespace"] == "serving"
-
-
-def test_what_the_snapshot_does_not_have_is_deleted() -> None:
+    taken = build("prod", {"Namespace": []}, TAKEN, missing=["Node"])
+    assert plan(taken, {"Node": [{"metadata": {"name": "node"}}]}) == Restoration()
     scratch = {
         "Pod": [{"metadata": {"name": "old", "namespace": "serving"}}, SERVER["Pod"][0]],
         "Node": [{"metadata": {"name": "old-node"}}],
         "Namespace": [{"metadata": {"name": "kueue-system"}}, {"metadata": {"name": "serving"}}],
     }
     planned = plan(snapshot(**SERVER), scratch)
-    assert planned.delete == [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "serving", "name": "old"}},
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old-node"}},
-    ]
+    old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "serving", "name": "old"}}
+    assert planned.delete == [old, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "old-node"}}]
     assert not [item for item in planned.put if item["kind"] == "ServiceAccount"]
-
-
-def test_kinds_that_the_snapshot_misses_stay_as_they_are() -> None:
-    taken = build("prod", {"Namespace": []}, TAKEN, missing=["Node"])
-    assert plan(taken, {"Node": [{"metadata": {"name": "node"}}]}) == Restoration()
 
 
 def test_an_owner_that_is_not_in_the_snapshot_is_forgotten() -> None:
@@ -186,10 +153,8 @@ def test_the_pods_of_a_stateful_set_keep_their_owner_and_are_not_rolled_out() ->
     """Its controller names a revision after the whole template, which a snapshot lacks."""
     web = server(3)
     web["metadata"] |= {"name": "web", "uid": "uid-web"}
-    pod = {
-        "metadata": meta("web-0", ("StatefulSet", "web"), labels={"controller-revision-hash": "web-cluster"}),
-        "spec": {**template()["spec"], "nodeName": "node-1"},
-    }
+    metadata = meta("web-0", ("StatefulSet", "web"), labels={"controller-revision-hash": "web-cluster"})
+    pod = {"metadata": metadata, "spec": RUNNING["spec"]}
     whole = server(3, "web:1")
     whole["metadata"] |= {"name": "web", "uid": "of-the-scratch-cluster"}
     whole["status"] = {"replicas": 3, "currentRevision": "web-scratch", "updateRevision": "web-scratch"}
@@ -227,9 +192,8 @@ def test_an_old_hashed_snapshot_whose_controllers_no_service_finds_stops_at_once
         return Restoration([pod])
 
     restore.check_services(planned({"control-plane": "controller-manager", "more": "x"}), [service])
-    with pytest.raises(
-        Stop, match=r"no pod in kueue-system .*control-plane: controller-manager.*Take the snapshot again"
-    ):
+    message = r"no pod in kueue-system .*control-plane: controller-manager.*Take the snapshot again"
+    with pytest.raises(Stop, match=message):
         restore.check_services(planned(labels), [service])
 
 
@@ -244,68 +208,62 @@ def changed(**more: Any) -> Snapshot:
 def test_each_difference_has_its_path_and_both_values() -> None:
     (difference,) = differences(snapshot(**SERVER), changed(phase="Failed"))
     assert str(difference) == "Pod serving/gemma-1-x: status.phase is Failed instead of Running"
-
-
-def test_missing_and_additional_objects_are_reported() -> None:
     without = snapshot(**{**SERVER, "Pod": []})
     with_pod = snapshot(**SERVER)
     assert [str(found) for found in differences(with_pod, without)] == ["Pod serving/gemma-1-x is missing"]
     assert [str(found) for found in differences(without, with_pod)] == ["Pod serving/gemma-1-x is additional"]
-
-
-def test_the_order_of_conditions_is_no_difference() -> None:
-    conditions = [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "True"}]
-    assert differences(changed(conditions=conditions), changed(conditions=conditions[::-1])) == []
-    (difference,) = differences(changed(conditions=conditions), changed(conditions=conditions[:1]))
-    assert difference.path == "status.conditions[Initialized]"
-
-
-def test_a_kind_that_a_snapshot_misses_is_not_compared() -> None:
     live = build("prod", {kind: items for kind, items in snapshot(**SERVER).objects.items() if kind != "Pod"}, TAKEN)
     missing = live.model_copy(update={"missing": ["Pod"]})
     assert differences(snapshot(**SERVER), missing) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "expected"),
-    [
-        ("Node", "status.conditions[Ready].lastHeartbeatTime", True),
-        ("Node", "status.conditions[Ready].status", False),
-        ("Workload", "status.conditions[Admitted].status", False),
-        ("Workload", "status.conditions[Admitted].lastTransitionTime", False),
-        ("Workload", "status.admission.clusterQueue", False),
-        ("ClusterQueue", "status.conditions[Active].lastTransitionTime", True),
-        ("HorizontalPodAutoscaler", "status.currentMetrics[0].type", True),
-        ("HorizontalPodAutoscaler", "status.desiredReplicas", False),
-        ("Pod", "spec.nodeName", False),
-        ("ResourceQuota", "status.used.pods", True),
-        ("ResourceQuota", "status.hard.pods", False),
-    ],
-)
-def test_only_stated_differences_are_expected(kind: str, path: str, expected: bool) -> None:
-    assert is_expected(kind, path) == expected
-
-
-def test_each_expected_difference_has_a_reason_and_hides_no_whole_object() -> None:
-    for pattern, path, reason in EXPECTED:
-        assert reason
-        assert re.compile(pattern)
-        assert not re.fullmatch(path, "")
-
-
-def test_ages_stay_in_a_restored_snapshot() -> None:
+def test_the_order_of_conditions_and_the_time_of_a_restore_are_no_difference() -> None:
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "True"}]
+    assert differences(changed(conditions=conditions), changed(conditions=conditions[::-1])) == []
+    (difference,) = differences(changed(conditions=conditions), changed(conditions=conditions[:1]))
+    assert difference.path == "status.conditions[Initialized]"
     moved = synthetic(4).at(TAKEN + timedelta(hours=5))
     (before, *_), (after, *_) = synthetic(4).of("Pod"), moved.of("Pod")
     assert before["status"]["startTime"] < after["status"]["startTime"]
     assert differences(synthetic(4), moved.at(TAKEN)) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected", "unexpected"),
+    [
+        ("Node", ["status.conditions[Ready].lastHeartbeatTime"], ["status.conditions[Ready].status"]),
+        ("Workload", [], ["status.conditions[Admitted].status", "status.admission.clusterQueue"]),
+        ("Workload", [], ["status.conditions[Admitted].lastTransitionTime"]),
+        ("ClusterQueue", ["status.conditions[Active].lastTransitionTime"], []),
+        ("HorizontalPodAutoscaler", ["status.currentMetrics[0].type"], ["status.desiredReplicas"]),
+        ("Pod", [], ["spec.nodeName"]),
+        ("ResourceQuota", ["status.used.pods"], ["status.hard.pods"]),
+    ],
+)
+def test_only_stated_differences_are_expected_and_none_hides_a_whole_object(
+    kind: str, expected: list[str], unexpected: list[str]
+) -> None:
+    assert [path for path in (*expected, *unexpected) if is_expected(kind, path)] == expected
+    for pattern, path, reason in EXPECTED:
+        assert reason
+        assert re.compile(pattern)
+        assert not re.fullmatch(path, "")
+
+
 # ------------------------------------------------------------------------------------------------------------- webhooks
+NO_WEBHOOK = Answer(500, {}, "failed calling webhook mresourceflavor.kb.io")
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kueue whose log says nothing, and no pauses."""
+    monkeypatch.setattr(restore, "unreadable", lambda _: "")
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
+
+
 @pytest.mark.usefixtures("quiet")
 def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(
-        [Answer(500, {}, "failed calling webhook"), Answer(201, {}), Answer(500, {}, "again"), Answer(422, {})]
-    )
+    answers = iter([NO_WEBHOOK, Answer(201, {}), Answer(500, {}, "again"), Answer(422, {})])
     asked = []
 
     def request(_api: object, _method: str, path: str, query: Object, body: Object) -> Answer:
@@ -313,19 +271,18 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
         return next(answers)
 
     monkeypatch.setattr(restore, "request", request)
-    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_webhooks(None)  # type: ignore[arg-type]
-    flavors, jobsets = (
-        "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
-        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets",
-    )
+    flavors = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
+    jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
     assert [path for path, *_ in asked] == [flavors, flavors, jobsets, jobsets]
     assert all(query == {"dryRun": "All"} for _, query, _ in asked)
 
 
 # -------------------------------------------------------------------------------------------------------------- queues
 @pytest.mark.usefixtures("quiet")
-def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_waits_until_kueue_has_read_every_queue_and_revisions_have_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ready: Object = {"conditions": [{"type": "Active", "status": "True"}], "pendingWorkloads": 1}
     read: Object = {"metadata": {"name": "team"}, "spec": {}, "status": ready}
     planned = plan(snapshot(ClusterQueue=[read]), {})
@@ -334,15 +291,12 @@ def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.Mo
     assert written["status"] == {"pendingWorkloads": 1}, "Kueue states its conditions again"
     looks = iter([[written, read], [read]])
     monkeypatch.setattr(restore, "list_all", lambda *_: next(looks))
-    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_queues(None)  # type: ignore[arg-type]
     assert not list(looks)
-
-
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Kueue whose log says nothing."""
-    monkeypatch.setattr(restore, "unreadable", lambda _: "")
+    seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
+    monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
+    restore.wait_for_revisions(None)  # type: ignore[arg-type]
+    assert seen == []
 
 
 DECODED = (
@@ -367,10 +321,15 @@ def test_a_wait_ends_with_what_kueue_can_not_read(wait: Any, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_queue_that_kueue_never_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_kueue_never_reads_and_a_webhook_that_never_answers_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(restore, "list_all", lambda *_: [{"metadata": {"name": "team"}}])
     with pytest.raises(Stop, match="Kueue has not read its ClusterQueues: team"):
         restore.wait_for_queues(None, seconds=-1)  # type: ignore[arg-type]
+    monkeypatch.setattr(restore, "request", lambda *_: NO_WEBHOOK)
+    with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):
+        restore.wait_for_webhooks(None, seconds=-1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("early", "loads"), [(0, 1), (1, 2), (5, 3)], ids=["never", "once", "always"])
@@ -392,20 +351,11 @@ def test_restore_that_admitted_a_workload_is_repeated(early: int, loads: int, mo
     monkeypatch.setattr(restore, "Scratch", Scratch)
     monkeypatch.setattr(restore, "objects_of", lambda _: [])
     monkeypatch.setattr(restore, "list_objects", lambda *_: [])
-    monkeypatch.setattr(restore, "wait_for_revisions", lambda _: None)
-    monkeypatch.setattr(restore, "wait_for_webhooks", lambda _: None)
-    monkeypatch.setattr(restore, "wait_for_queues", lambda _: None)
+    for wait in ("wait_for_revisions", "wait_for_webhooks", "wait_for_queues"):
+        monkeypatch.setattr(restore, wait, lambda _: None)
     monkeypatch.setattr(restore, "list_all", listed)
     restore.restore(snapshot(Workload=[runs, waits]), None, Path())  # type: ignore[arg-type]
     assert commands == ["pause", "load", "resume"] * loads
-
-
-def test_a_restore_waits_until_the_revisions_of_stateful_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
-    monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
-    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
-    restore.wait_for_revisions(None)  # type: ignore[arg-type]
-    assert seen == []
 
 
 def queue_of(pending: int) -> Snapshot:
@@ -414,21 +364,11 @@ def queue_of(pending: int) -> Snapshot:
     return snapshot(**{**SERVER, "LocalQueue": [queue]})
 
 
-def test_a_restored_cluster_is_compared_once_kueue_has_counted_its_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
+@pytest.mark.usefixtures("quiet")
+def test_a_restored_cluster_is_compared_once_kueue_has_counted_its_workloads_and_nothing_else() -> None:
     counted = iter([queue_of(0), queue_of(1), queue_of(2)])
     assert restore.lasting_differences(queue_of(2), lambda: next(counted), 60) == []
     (difference,) = restore.lasting_differences(queue_of(2), lambda: queue_of(1), -1)
     assert difference.path == "status.pendingWorkloads"
-
-
-def test_other_differences_from_a_snapshot_are_not_waited_for() -> None:
     (difference,) = restore.lasting_differences(snapshot(**SERVER), lambda: changed(phase="Failed"), 60)
     assert difference.path == "status.phase"
-
-
-@pytest.mark.usefixtures("quiet")
-def test_a_webhook_that_never_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook mresourceflavor.kb.io"))
-    with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):
-        restore.wait_for_webhooks(None, seconds=-1)  # type: ignore[arg-type]

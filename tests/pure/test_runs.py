@@ -1,7 +1,5 @@
 """The commands on runs, on recorded objects: what would lose a run, repeat it or mislead a person."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
@@ -36,7 +34,6 @@ def jobset(name: str = "pretrain-1a2b3c", namespace: str = "llm", **state: Any) 
 
 
 def job(name: str = "finetune-4d5e6f", owner: str = "", **state: Any) -> dict[str, Any]:
-    """A Job of two pods."""
     owners = {"ownerReferences": [{"kind": "JobSet", "name": owner, "controller": True}]} if owner else {}
     return {"metadata": {"name": name, "namespace": "llm", **owners}, "spec": {"parallelism": 2}, "status": state}
 
@@ -64,43 +61,31 @@ def test_runs_are_those_of_the_configuration_and_earlier_ones_of_their_namespace
     assert (found[0].restarts, found[0].wanted_pods) == (3, 2)
 
 
-def test_earlier_runs_are_found_in_namespaces_without_a_configured_run_but_not_in_those_of_tenants() -> None:
+def test_runs_are_found_in_namespaces_of_the_stack_also_if_a_config_map_owns_them() -> None:
     outputs = {"jobs": [], "namespaces": ["llm", "research"], "tenants": [{"namespace": "research"}]}
     items = {"JobSet": [jobset("pretrain-000000"), jobset("theirs", namespace="research")]}
     assert [str(run) for run in runs.runs_of(outputs, items)] == ["llm/pretrain-000000"]
-
-
-def test_a_run_that_is_deleted_with_an_owner_is_a_run() -> None:
-    """In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none."""
+    found = runs.runs_of({"jobs": [OUTPUT], "namespaces": ["llm"]}, {"JobSet": [jobset(), jobset("theirs")]}, {"llm"})
+    assert [str(run) for run in found] == ["llm/pretrain-1a2b3c"], "the stack did not create the namespace"
+    # In a namespace that the stack does not delete, a ConfigMap owns the runs, and controls none.
     own = jobset()
     own["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "runs-of-gke-ai-dev"}]
-    (found,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
-    assert found.item == own
+    (owned,) = runs.runs_of({"jobs": [OUTPUT]}, {"JobSet": [own], "Job": []})
+    assert owned.item == own
     alone = SimpleNamespace(is_alone=True)
     assert [str(run) for run in runs.known_runs(alone, {"JobSet": [own]})] == ["llm/pretrain-1a2b3c"]  # type: ignore[arg-type]
-
-
-def test_runs_of_others_in_a_namespace_that_the_stack_did_not_create_are_not_the_stacks() -> None:
-    outputs = {"jobs": [OUTPUT], "namespaces": ["llm"]}
-    items = {"JobSet": [jobset(), jobset("theirs")]}
-    assert [str(run) for run in runs.runs_of(outputs, items, {"llm"})] == ["llm/pretrain-1a2b3c"]
 
 
 def test_state_of_a_run_is_that_of_its_object() -> None:
     ended: dict[str, Any] = {"conditions": [{"type": "Complete", "status": "True"}]}
     failed: dict[str, Any] = {"conditions": [{"type": "Failed", "status": "True"}], "failed": 4}
-
-    def state(kind: str, item: dict[str, Any]) -> str:
-        return Run("r", "llm", kind, item=item).state
-
-    assert state("Job", job()) == "Started"
-    assert state("Job", job(**ended)) == "Completed"
-    assert state("Job", job(**failed)) == "Failed"
-    assert Run("r", "llm", "Job", item=job(**failed)).restarts == 4
-    assert state("JobSet", jobset(terminalState="Completed")) == "Completed"
     suspended = jobset()
     suspended["spec"]["suspend"] = True
-    assert state("JobSet", suspended) == "Suspended"
+    completed = jobset(terminalState="Completed")
+    items = [*(("Job", job(**status)) for status in ({}, ended, failed)), ("JobSet", completed), ("JobSet", suspended)]
+    states = [Run("r", "llm", kind, item=item).state for kind, item in items]
+    assert states == ["Started", "Completed", "Failed", "Completed", "Suspended"]
+    assert Run("r", "llm", "Job", item=job(**failed)).restarts == 4
 
 
 @pytest.mark.parametrize("name", ["pretrain-1a2b3c", "llm/pretrain-1a2b3c", "pre", "llm/pre"])
@@ -136,7 +121,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, outputs: list[dict[str, Any]], **it
     monkeypatch.setattr(runs, "read", lambda _: (None, runs.runs_of({"jobs": outputs}, items)))
 
 
-def test_finished_run_is_deleted_and_its_entry_is_named(
+def test_finished_run_is_deleted_its_entry_is_named_and_a_refusal_says_why(
     deleted: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Completed")])
@@ -145,6 +130,10 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
     output = capsys.readouterr().out
     assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in output
     assert "gke-ai up --stack prod stops" in output
+    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Failed")])
+    monkeypatch.setattr(runs, "request", lambda *_: Answer(403, error="forbidden"))
+    with pytest.raises(Stop, match="The cluster refuses to delete the JobSet llm/pretrain-1a2b3c: forbidden"):
+        runs.remove(Stack("prod"), "pretrain")
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])
@@ -167,13 +156,6 @@ def test_run_without_a_record_is_not_removed_while_an_update_would_repeat_it(
     runs.remove(Stack("prod"), "finetune")
     assert deleted == ["/apis/batch/v1/namespaces/llm/jobs/finetune-4d5e6f"]
     assert capsys.readouterr().out == "Removed the Job llm/finetune-4d5e6f.\n"
-
-
-def test_refused_removal_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster(monkeypatch, [OUTPUT], JobSet=[jobset(terminalState="Failed")])
-    monkeypatch.setattr(runs, "request", lambda *_: Answer(403, error="forbidden"))
-    with pytest.raises(Stop, match="The cluster refuses to delete the JobSet llm/pretrain-1a2b3c: forbidden"):
-        runs.remove(Stack("prod"), "pretrain")
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -203,12 +185,8 @@ def test_markers_are_listed_page_by_page() -> None:
         "&matchGlob=a%2Frun%2F%2A%2F%7BCOMPLETE%2Ctrainer_state.json%7D"
     )
     assert asked[1] == f"{asked[0]}&pageToken=n%2F2"
-
-
-def test_markers_of_a_whole_bucket_are_listed() -> None:
-    asked: list[str] = []
     assert checkpoints.google_names("saved", "", google([Answer(200, {})], asked)) == []
-    assert asked[0].endswith("&matchGlob=%2A%2F%7BCOMPLETE%2Ctrainer_state.json%7D")
+    assert asked[2].endswith("&matchGlob=%2A%2F%7BCOMPLETE%2Ctrainer_state.json%7D"), "of a whole bucket"
 
 
 def test_reason_for_an_unknown_checkpoint_is_shown_in_full(
@@ -223,11 +201,7 @@ def test_reason_for_an_unknown_checkpoint_is_shown_in_full(
     cluster(monkeypatch, [SAVED], JobSet=[jobset()])
     runs.show(Stack("dev"))
     shown = capsys.readouterr().out
-    assert all(word in shown for word in reason.split())
-    assert "in the configuration" in shown
-
-
-def test_bucket_that_cannot_be_listed_says_why() -> None:
+    assert all(word in shown for word in (*reason.split(), "in the configuration"))
     refused = Answer(403, {"error": {"message": "no access"}}, "no access")
     with pytest.raises(checkpoints.Unreadable, match="bucket saved can't be listed: no access"):
         checkpoints.google_names("saved", "run", google([refused], []))
@@ -237,16 +211,15 @@ def test_bucket_that_cannot_be_listed_says_why() -> None:
 
 def test_newest_checkpoint_is_of_the_runs_own_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GKE_AI_STATE", "/nowhere")
-    other, own = "run-2/step-00000030-000001/COMPLETE", "run/step-00000020-000001/COMPLETE"
-    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: [other, own])
+    names = ["run-2/step-00000030-000001/COMPLETE", "run/step-00000020-000001/COMPLETE"]
+    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: names)
     assert checkpoints.newest("gs://saved/run") == Checkpoint("step-00000020-000001", 20)
     assert checkpoints.newest("gs://saved/ru") is None
-    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: ["step-00000040-000001/COMPLETE"])
-    assert checkpoints.newest("gs://saved") == Checkpoint("step-00000040-000001", 40)
-    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: [other, own])
     assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/run")) == ("step-00000020-000001", "20")
     assert runs.saved(Run("r", "llm", "JobSet", "job", "gs://saved/ru")) == ("none", "–")
     assert runs.saved(Run("r", "llm", "JobSet", "job")) == ("–", "–")
+    monkeypatch.setattr(checkpoints, "emulated_names", lambda _: ["step-00000040-000001/COMPLETE"])
+    assert checkpoints.newest("gs://saved") == Checkpoint("step-00000040-000001", 40)
 
 
 # --- status and logs --------------------------------------------------------------------------------------------------
@@ -308,12 +281,10 @@ def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("newest")
-@pytest.mark.parametrize(
-    ("emulated", "command"), [(True, "emulator/run logs pretrain-1a2b3c -n llm"), (False, "gcloud")]
-)
-def test_logs_of_deleted_pods_are_elsewhere(emulated: bool, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "on_emulator", lambda: emulated)
+def test_logs_of_deleted_pods_are_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "list_objects", lambda *_, **__: [])
     (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset()]})
     api: Any = Api()
-    assert command in list(logs.report(api, found, 5))[-1]
+    for emulated, command in ((True, "emulator/run logs pretrain-1a2b3c -n llm"), (False, "gcloud")):
+        monkeypatch.setattr(logs, "on_emulator", lambda emulated=emulated: emulated)
+        assert command in list(logs.report(api, found, 5))[-1]

@@ -1,7 +1,5 @@
 """Sections of a configuration in files of their own: what is read, what is refused, and who reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -58,34 +56,25 @@ def in_files(path: Path, sections: Mapping[str, object]) -> Path:
 
 
 def problems(values: Mapping[str, object], folder: Path) -> list[str]:
-    """What a configuration is refused for."""
     with pytest.raises(BadConfiguration) as refused:
         settings.load(values, "my-project", folder=folder)
     return [str(problem) for problem in refused.value.problems]
 
 
-# ---------------------------------------------------------------------------------------------------------- reading
-def test_a_configuration_in_files_is_the_same_as_in_one(tmp_path: Path) -> None:
+def test_a_configuration_in_files_is_the_same_as_in_one_and_files_of_teams_are_joined(tmp_path: Path) -> None:
     path = in_files(tmp_path / "Pulumi.dev.yaml", good())
     assert read_sections(path) == {"gcp:project": "my-project", **{f"{PREFIX}{key}": v for key, v in good().items()}}
     values = {key: {"file": f"{key}.yaml"} for key in good()}
     assert settings.load(values, "my-project", folder=tmp_path).settings == settings.load(good(), "my-project").settings
-
-
-def test_a_configuration_without_keys_has_no_sections(tmp_path: Path) -> None:
     for text in ("config: [1]", "config: text", "config:", "{}"):
         (tmp_path / "Pulumi.dev.yaml").write_text(text)
         assert read_sections(tmp_path / "Pulumi.dev.yaml") == {}
-
-
-def test_files_of_teams_are_joined_in_their_order(tmp_path: Path) -> None:
     for team in ("a", "b"):
         (tmp_path / "teams" / team).mkdir(parents=True)
         (tmp_path / "teams" / team / "serving.yaml").write_text(f"- name: {team}\n")
     files = ["teams/b/serving.yaml", "teams/a/serving.yaml"]
-    assert section_files.read({"serving": {"files": files}}, tmp_path).values == {
-        "serving": [{"name": "b"}, {"name": "a"}]
-    }
+    joined = section_files.read({"serving": {"files": files}}, tmp_path)
+    assert joined.values == {"serving": [{"name": "b"}, {"name": "a"}]}
 
 
 def test_a_mistake_is_named_by_its_file_and_the_path_in_it(tmp_path: Path) -> None:
@@ -106,40 +95,25 @@ def test_a_mistake_is_named_by_its_file_and_the_path_in_it(tmp_path: Path) -> No
 
 
 NO_PATH = "names no YAML files in the folder of the configuration"
+NO_PATHS = [
+    *("../outside.yaml", "teams/../../outside.yaml", "/etc/hosts.yaml", "~/servers.yaml", ".git/config"),
+    *("serving.yaml\n", "\x1b[2J.yaml", f"{'a' * 300}.yaml", "", None, 3, ["good.yaml"]),
+]
+NO_LISTS_OF_PATHS: list[Any] = ["good.yaml", [], ["good.yaml", 3], ["good.yaml", "good.yaml"]]
 OUTSIDE = "is not in the folder of the configuration"
 
 
 @pytest.mark.parametrize(
     ("stated", "cause"),
     [
-        ({"file": "../outside.yaml"}, NO_PATH),
-        ({"file": "teams/../../outside.yaml"}, NO_PATH),
-        ({"file": "/etc/hosts.yaml"}, NO_PATH),
-        ({"file": "~/servers.yaml"}, NO_PATH),
-        ({"file": ".git/config"}, NO_PATH),
-        ({"file": "serving.yaml\n"}, NO_PATH),
-        ({"file": "\x1b[2J.yaml"}, NO_PATH),
-        ({"file": f"{'a' * 300}.yaml"}, NO_PATH),
-        ({"file": ""}, NO_PATH),
-        ({"file": None}, NO_PATH),
-        ({"file": 3}, NO_PATH),
-        ({"file": ["good.yaml"]}, NO_PATH),
-        ({"file": "good.yaml", "more": 1}, NO_PATH),
-        ({"file": "good.yaml", "files": ["good.yaml"]}, NO_PATH),
-        ({"files": "good.yaml"}, NO_PATH),
-        ({"files": []}, NO_PATH),
-        ({"files": ["good.yaml", 3]}, NO_PATH),
-        ({"files": ["good.yaml", "good.yaml"]}, NO_PATH),
-        ({"file": "missing.yaml"}, f"missing.yaml {OUTSIDE}"),
-        ({"file": "link.yaml"}, f"link.yaml {OUTSIDE}"),
-        ({"file": "elsewhere/outside.yaml"}, f"elsewhere/outside.yaml {OUTSIDE}"),
+        *(({"file": path}, NO_PATH) for path in NO_PATHS),
+        *(({"files": paths}, NO_PATH) for paths in NO_LISTS_OF_PATHS),
+        *(({"file": "good.yaml", **more}, NO_PATH) for more in ({"more": 1}, {"files": ["good.yaml"]})),
+        *(({"file": path}, f"{path} {OUTSIDE}") for path in ("missing.yaml", "link.yaml", "elsewhere/outside.yaml")),
         ({"file": "loop.yaml"}, "loop.yaml "),
-        ({"file": "folder.yaml"}, "folder.yaml is not a file of at most 1 MiB"),
-        ({"file": "large.yaml"}, "large.yaml is not a file of at most 1 MiB"),
+        *(({"file": path}, f"{path} is not a file of at most 1 MiB") for path in ("folder.yaml", "large.yaml")),
         ({"file": "broken.yaml"}, "broken.yaml is not valid YAML: line 3"),
-        ({"file": "empty.yaml"}, "empty.yaml has no list or mapping"),
-        ({"file": "text.yaml"}, "text.yaml has no list or mapping"),
-        ({"file": "two.yaml"}, "two.yaml has no list or mapping"),
+        *(({"file": path}, f"{path} has no list or mapping") for path in ("empty.yaml", "text.yaml", "two.yaml")),
         ({"files": ["good.yaml", "mapping.yaml"]}, "mapping.yaml has no list"),
     ],
     ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
@@ -161,7 +135,7 @@ def test_what_is_no_section_in_a_file_is_refused_alone(stated: dict[str, Any], c
     assert "somebody-elses" not in problem
 
 
-def test_a_token_in_a_file_is_refused_as_in_the_configuration(tmp_path: Path) -> None:
+def test_tokens_keys_with_a_plain_value_and_waivers_are_in_no_file(tmp_path: Path) -> None:
     (tmp_path / "serving.yaml").write_text(yaml.safe_dump([{**SERVERS[0], "arguments": [f"--token={TOKEN}"]}]))
     (problem,) = problems({**good(), "serving": {"file": "serving.yaml"}}, tmp_path)
     assert problem.startswith("serving.yaml: [0].arguments")
@@ -169,9 +143,6 @@ def test_a_token_in_a_file_is_refused_as_in_the_configuration(tmp_path: Path) ->
     (tmp_path / "token.yaml").write_text(f"[{TOKEN}]")
     with pytest.raises(BadConfiguration, match="contains the token in plain text"):
         resolve({"gcp:project": "my-project", f"{PREFIX}hfToken": {"file": "token.yaml"}}, tmp_path)
-
-
-def test_keys_with_a_plain_value_and_waivers_are_in_no_file(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("[mandatory]")
     (tmp_path / "waivers.yaml").write_text("[{policy: no-privileged-pods, resource: '*', reason: because}]")
     (problem,) = problems({**good(), "policies": {"file": "list.yaml"}}, tmp_path)
@@ -193,7 +164,6 @@ def test_the_schema_accepts_the_sections_that_the_program_reads_from_files() -> 
         assert not validator.is_valid({"config": {f"{PREFIX}serving": wrong}})
 
 
-# ------------------------------------------------------------------------------------------------------------- size
 def large(path: Path) -> Path:
     """A configuration that is too large for Pulumi."""
     env = {f"V{number}": "x" * 1000 for number in range(140)}
@@ -233,7 +203,6 @@ def test_checks_refuse_what_is_too_large(tmp_path: Path) -> None:
         sources.changed("dev", file)
 
 
-# ---------------------------------------------------------------------------------------------------------- readers
 @pytest.fixture
 def emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulator without resources."""
@@ -261,22 +230,18 @@ def test_the_copy_of_the_emulator_has_the_files_and_outlives_them(tmp_path: Path
     (tmp_path / "team" / "serving.yaml").unlink()
     source.unlink()
     assert read_sections(emulated.prepare("mine", None).file)[f"{PREFIX}serving"] == SERVERS
-
-
-@pytest.mark.usefixtures("emulator")
-def test_a_missing_cluster_is_found_in_a_file(tmp_path: Path) -> None:
+    # A cluster that a file names is missing.
     cluster = {"name": "team", "mode": "existing", "location": "us-east5"}
     with pytest.raises(Stop, match="existing create team"):
         emulated.prepare("mine", in_files(tmp_path / "mine.yaml", {"cluster": cluster}), deploying=True)
 
 
-def test_pulumi_passes_the_folder_to_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pulumi_passes_the_folder_to_the_program_and_one_that_looks_like_a_copy_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(section_files.FOLDER, "before")
     Stack("mine", tmp_path / "mine.yaml").command("preview", configured=True)
     assert os.environ[section_files.FOLDER] == str(tmp_path)
-
-
-def test_a_folder_that_looks_like_that_of_a_copy_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "serving.yaml").write_text("- name: somebody-elses\n")
     config = write(tmp_path / "own" / "Pulumi.dev.yaml", serving={"file": "serving.yaml"})
@@ -302,19 +267,14 @@ def test_a_rehearsal_reads_the_files_of_both_sides(tmp_path: Path, monkeypatch: 
     (file.parent / "teams" / "batch.yaml").write_text("[2]")
     git("commit", "--all", "--message=change")
     base = sources.base("prod", None, sources.changed("prod", None), tmp_path / "folder")
-    assert read_sections(base) == {
-        "gcp:project": "my-project",
-        **{f"{PREFIX}{key}": [1] for key in ("batch", "serving", "training")},
-    }
+    sections = {f"{PREFIX}{key}": [1] for key in ("batch", "serving", "training")}
+    assert read_sections(base) == {"gcp:project": "my-project", **sections}
     assert sources.differing_keys(base, file) == ["batch", "serving"]
 
     scratch = Scratch(tmp_path / "scratch")
-    copy = scratch.copy("base", base, {f"{PREFIX}training": [3]})
-    assert read_sections(copy) == {**read_sections(base), f"{PREFIX}training": [3]}
-    keys = {
-        prepared.key("prod", side, None) for side in (copy, scratch.copy("change", file, {f"{PREFIX}training": [3]}))
-    }
-    assert len(keys) == 2
+    copies = [scratch.copy(name, side, {f"{PREFIX}training": [3]}) for name, side in (("base", base), ("change", file))]
+    assert read_sections(copies[0]) == {**read_sections(base), f"{PREFIX}training": [3]}
+    assert len({prepared.key("prod", side, None) for side in copies}) == 2
 
 
 def test_every_reader_of_a_section_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

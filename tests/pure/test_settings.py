@@ -1,8 +1,7 @@
 """Selectors, labels, quotas and names of valid settings; and reading never fails with an exception of Python."""
 
-from __future__ import annotations
-
 import copy
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
-from gke_ai.catalog.quantities import GI, parse_quantity
+from gke_ai.catalog.quantities import GI
 from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
 from gke_ai.settings.model import FineTune, Flavor, FlavorQuota, GpuPool, Queues, Section
 from gke_ai.settings.resolved import Quota, needs
@@ -28,26 +27,22 @@ def with_second_pool() -> dict[str, Any]:
     return values
 
 
-def test_project_stands_in_every_text() -> None:
+def test_project_stands_in_every_text_numbers_are_quantities_and_an_empty_configuration_is_a_cluster() -> None:
     settings = loaded(good())
     assert settings.settings.buckets[0].name == settings.of(FineTune)[0].section.volume.bucket == "models-my-project"
+    assert settings.settings.serving[0].resources.cpu == "4"
+    empty = loaded({})
+    assert (empty.cluster.mode, empty.settings.queues) == ("autopilot", None)
+    assert loaded({"serving": None, "cluster": None}) == loaded({"hfToken": "anything"}) == empty
 
 
-def test_numbers_are_taken_for_quantities() -> None:
-    assert loaded(good()).settings.serving[0].resources.cpu == "4"
-
-
-def test_empty_configuration_is_a_cluster_by_default_as_are_empty_sections_and_a_token() -> None:
-    settings = loaded({})
-    assert (settings.cluster.mode, settings.settings.queues) == ("autopilot", None)
-    assert loaded({"serving": None, "cluster": None}) == loaded({"hfToken": "anything"}) == settings
-
-
-def test_items_know_their_path() -> None:
+def test_items_know_their_path_and_cannot_be_changed() -> None:
     settings = loaded(with_second_pool())
     assert settings.pools[1].at("machineType") == "gke-ai:gpuPools[1].machineType"
     assert settings.queues.flavors[0].at("pools") == "gke-ai:queues.flavors[0].pools"
     assert settings.cluster.at("mode") == "gke-ai:cluster.mode"
+    with pytest.raises(ValueError, match="frozen"):
+        settings.cluster.name = "other"  # type: ignore[misc]
 
 
 def sections_of(section: type[Section]) -> Iterator[type[Section]]:
@@ -71,33 +66,29 @@ def test_misspelled_key_of_the_maintenance_is_reported() -> None:
     assert "gke-ai:cluster.maintenance.window.startTim" in paths
 
 
-def test_settings_cannot_be_changed_once_read() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        loaded(good()).cluster.name = "other"  # type: ignore[misc]
-
-
-def test_namespaces_come_once_in_order_of_use() -> None:
+def test_namespaces_come_once_in_order_of_use_and_a_tenant_has_its_own_without_a_queue() -> None:
     values = good()
     values["queues"]["localQueues"].append({"name": "lq", "namespace": "team-a", "clusterQueue": "gpus"})
     values["buckets"][0]["grants"].append({"namespace": "elsewhere"})
     assert loaded(values).namespaces == ["llm", "team-a"]
+    assert {"team-a", "team-b", "team-c", "llm"} == set(load(base("tenants"), PROJECT).namespaces)
 
 
-def test_selector_is_the_gpu_type_and_the_pool_where_two_have_it() -> None:
+def test_selector_is_the_gpu_type_and_the_pool_where_two_have_it_and_gpus_default_to_those_of_the_machine() -> None:
     assert loaded(good()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
     assert loaded(with_second_pool()).servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
     assert loaded(on_autopilot()).placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
+    attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
+    assert attached.gpus == ("nvidia-tesla-t4", 2)
 
 
-def test_flavor_labels_distinguish_its_pools_from_others() -> None:
+def test_flavor_labels_distinguish_its_pools_and_a_stated_quota_keeps_its_words_and_order() -> None:
     by_name = {pool.section.name: pool for pool in loaded(with_second_pool()).node_pools}
     flavors = [Flavor(name="any"), Flavor(name="one", pools=["l4-big"]), Flavor(name="two", pools=["l4", "l4-big"])]
     l4 = {GKE_ACCELERATOR: "nvidia-l4"}
     labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
     assert labels == [{}, {**l4, GKE_NODEPOOL: "l4-big"}, l4]
-
-
-def test_stated_quota_is_kept_in_its_words_and_order() -> None:
     quota = loaded(on_autopilot()).cluster_queues[0].quotas[0].texts
     assert [*quota.items()] == [("cpu", "72"), ("memory", "288Gi"), (NVIDIA_GPU, "6"), ("ephemeral-storage", "200Gi")]
 
@@ -107,10 +98,8 @@ def test_stated_quota_is_kept_in_its_words_and_order() -> None:
     [
         ({"zones": ["us-central1-a"], "nodesPerZone": 3}, "6"),
         ({"zones": ["us-central1-a", "us-central1-b"], "nodesPerZone": 2}, "8"),
-        # No zones: those of a regional cluster.
-        ({"nodesPerZone": 1}, "6"),
-        # Bounds are of the whole pool, whatever its zones.
-        ({"zones": ["us-central1-a", "us-central1-b"], "autoscaling": {"maxNodes": 5}}, "10"),
+        ({"nodesPerZone": 1}, "6"),  # no zones: those of a regional cluster
+        ({"zones": ["us-central1-a", "us-central1-b"], "autoscaling": {"maxNodes": 5}}, "10"),  # of the whole pool
     ],
 )
 def test_derived_quota_counts_the_pool_at_its_largest(size: dict[str, Any], gpus: str) -> None:
@@ -130,17 +119,10 @@ def test_pools_without_zones_follow_the_system_pool_and_others_have_those_for_ai
     assert loaded(values).node_pools[0].zones == ("us-central1-ai1a",)
 
 
-def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
-    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
-    attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
-    assert attached.gpus == ("nvidia-tesla-t4", 2)
-
-
 def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() -> None:
     values = good()
-    values["queues"]["clusterQueues"].append(
-        {"name": "other", "flavors": [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]}
-    )
+    flavors = [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]
+    values["queues"]["clusterQueues"].append({"name": "other", "flavors": flavors})
     values["queues"]["localQueues"].insert(0, {"name": "lq", "namespace": "team-a", "clusterQueue": "other"})
     queue = loaded(values).servers[0].queue
     assert queue is not None
@@ -152,12 +134,8 @@ def test_priority_is_the_classs_else_the_global_default() -> None:
     values["queues"]["priorityClasses"].append({"name": "default", "value": 5, "globalDefault": True})
     del values["training"][0]["priorityClass"]
     settings = loaded(values)
-    assert settings.servers[0].priority == 20
-    assert settings.placed_runs[0].priority == 5
-
-
-def test_training_may_go_first_where_the_queue_never_preempts() -> None:
-    values = good()
+    assert (settings.servers[0].priority, settings.placed_runs[0].priority) == (20, 5)
+    values = good()  # training may go first where the queue never preempts
     values["queues"]["priorityClasses"][0]["value"] = 30
     values["queues"]["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}
     loaded(values)
@@ -180,51 +158,34 @@ def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
     job = settings.placed_runs[0]
     assert job.node_request["memory"] == 35 * GI
     assert job.pod_request == {NVIDIA_GPU: 2}
-    assert settings.servers[0].node_request == {
-        "cpu": Fraction(4),
-        "memory": parse_quantity("30Gi"),
-        "ephemeral-storage": parse_quantity("30Gi"),
-        NVIDIA_GPU: 2,
-    }
+    of_server = {"cpu": Fraction(4), **dict.fromkeys(("memory", "ephemeral-storage"), 30 * GI), NVIDIA_GPU: 2}
+    assert settings.servers[0].node_request == of_server
 
 
-def test_fixed_name_is_the_name() -> None:
+def named(**change: Any) -> str:
     values = good()
-    values["training"][0]["fixedName"] = True
-    assert loaded(values).runs[0].object_name == "finetune"
+    values["training"][0] |= change
+    return loaded(values).runs[0].object_name
 
 
-def test_same_run_always_has_the_same_name() -> None:
-    values = good()
-    spelled_out = good()
-    spelled_out["training"][0] |= {"epochs": 1, "labels": {}}
-    name = loaded(values).runs[0].object_name
-    assert name == loaded(spelled_out).runs[0].object_name
-    stem, _, digits = name.rpartition("-")
-    assert stem == "finetune"
-    assert len(digits) == 6
-    assert int(digits, 16) >= 0
+def test_a_run_has_its_fixed_name_or_always_the_same_one() -> None:
+    assert named(fixedName=True) == "finetune"
+    assert named() == named(epochs=1, labels={})
+    assert re.fullmatch("finetune-[0-9a-f]{6}", named())
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"epochs": 2},
-        {"labels": {"a": "b"}},
-        {"resources": {"cpu": "2"}},
-        {"dataset": {"limit": 10}},
-        {"image": "registry.example/other:1"},
-        {"pods": 1},
+        *({"epochs": 2}, {"labels": {"a": "b"}}, {"resources": {"cpu": "2"}}, {"dataset": {"limit": 10}}),
+        *({"image": "registry.example/other:1"}, {"pods": 1}),
     ],
 )
 def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
-    values = good()
-    before = loaded(values).runs[0].object_name
-    values["training"][0] |= change
-    assert loaded(values).runs[0].object_name != before
+    assert named(**change) != named()
 
 
-def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:
+def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes_and_forever_for_flex_start_nodes() -> None:
     values = good()
     assert needs.pods_ready_timeout(loaded(values)) == 3600
     values["serving"][0]["readyTimeoutSeconds"] = 7200
@@ -233,9 +194,6 @@ def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> Non
     assert needs.pods_ready_timeout(loaded(values)) == 3600, "Kueue does not look at a server outside its queues"
     values["queues"]["podsReadyTimeoutSeconds"] = 900
     assert needs.pods_ready_timeout(loaded(values)) == 900
-
-
-def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
     values = good()
     pool = values["gpuPools"][0]
     del pool["nodesPerZone"]
@@ -261,7 +219,3 @@ def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
             part[path[-1]] = odd
             for problem in problems_of(values):
                 assert all((problem.path, problem.cause, problem.remedy)), path
-
-
-def test_a_tenant_has_its_namespace_without_a_queue() -> None:
-    assert {"team-a", "team-b", "team-c", "llm"} == set(load(base("tenants"), PROJECT).namespaces)

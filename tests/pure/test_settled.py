@@ -1,7 +1,5 @@
 """A cluster has settled once no controller owes anything, whatever a status says."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 
@@ -17,19 +15,15 @@ NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
 Item = dict[str, Any]
 RESTART = "jobset.sigs.k8s.io/restart-attempt"
 FINISHED = {"conditions": [{"type": "Complete", "status": "True"}]}
-
-
 GATE = {"phase": "Pending"}
 RUNS = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 FAILED = {"phase": "Failed"}
 
 
 def pods(kind: str, *statuses: Item, revision: str = "", **metadata: object) -> list[Item]:
-    """Pods of the object `x`, with these statuses."""
-    owner = (
-        {"kind": "ReplicaSet", "name": "x-5d4f", "uid": "rs"} if kind == "Deployment" else {"kind": kind, "uid": "x"}
-    )
-    labels = {"pod-template-hash": "5d4f"} if kind == "Deployment" else {"controller-revision-hash": revision}
+    owner, labels = {"kind": kind, "uid": "x"}, {"controller-revision-hash": revision}
+    if kind == "Deployment":
+        owner, labels = {"kind": "ReplicaSet", "name": "x-5d4f", "uid": "rs"}, {"pod-template-hash": "5d4f"}
     common = {"namespace": "llm", "ownerReferences": [{"name": "x", **owner}], "labels": labels, **metadata}
     return [{"metadata": {"name": f"x-{number}", **common}, "status": status} for number, status in enumerate(statuses)]
 
@@ -46,11 +40,9 @@ def owes(kind: str, item: Item, *children: Item, of: str = "Pod") -> bool:
         ({"spec": {"parallelism": 4, "completions": 4}, "status": {"active": 4}}, [RUNS, RUNS, FAILED, FAILED], True),
         ({"spec": {"parallelism": 2, "completions": 2}}, [RUNS, GATE], False),
         ({"spec": {"parallelism": 2, "completions": 4}, "status": {"succeeded": 3}}, [RUNS], False),
-        ({"spec": {"parallelism": 2, "suspend": True}}, [], False),
-        ({"spec": {"parallelism": 2, "suspend": True}}, [RUNS], True),
+        *(({"spec": {"parallelism": 2, "suspend": True}}, statuses, bool(statuses)) for statuses in ([], [RUNS])),
         ({"spec": {"parallelism": 1, "completions": 2}}, [RUNS, RUNS], True),
-        ({"spec": {"parallelism": 2}, "status": FINISHED}, [], False),
-        ({"spec": {"parallelism": 2}, "status": {"succeeded": 1}}, [], False),
+        *(({"spec": {"parallelism": 2}, "status": status}, [], False) for status in (FINISHED, {"succeeded": 1})),
         ({"spec": {"parallelism": 5, "completions": 5}, "status": {"failedIndexes": "0,2-4"}}, [RUNS], False),
         ({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}, [], False),
     ],
@@ -142,7 +134,7 @@ def test_a_cluster_is_not_settled_while_a_controller_has_to_act(kind: str, item:
     assert bool(owed({kind: [{**item, "metadata": metadata}]}, NOW)) == owes_something
 
 
-def test_what_controllers_owe_is_named_as_kubectl_names_it() -> None:
+def test_a_recorder_names_what_controllers_owe_and_knows_how_long_a_restored_state_has_aged() -> None:
     recorder = Recorder(kubeconfig("127.0.0.1:1", b"", {}))
     marked = {"name": "gke-1", "uid": "1", "annotations": {LEAVING: "true"}}
     recorder._record("Node", {"metadata": marked, "spec": {}})
@@ -150,10 +142,6 @@ def test_what_controllers_owe_is_named_as_kubectl_names_it() -> None:
     assert recorder.owed() == ["Job llm/train", "Node gke-1"]
     recorder._record("Node", {"metadata": marked, "spec": {}}, gone=True)
     assert recorder.owed() == ["Job llm/train"]
-
-
-def test_a_recorder_knows_how_long_a_restored_state_has_aged_when_the_change_begins() -> None:
-    recorder = Recorder(kubeconfig("127.0.0.1:1", b"", {}))
     recorder.restored = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=60)
     recorder.begin()
     assert recorder.timeline(True).restored == pytest.approx(60, abs=1)

@@ -1,7 +1,5 @@
 """Flavors with topology in a simulation: Kueue gets nodes with blocks, and runs with what they ask of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -25,7 +23,6 @@ QUEUE = "llm/lq"
 
 
 def queues(**capacity: Any) -> Queues:
-    """Those of the good configuration of topology, with its pool in another capacity."""
     values = base("topology")
     values["gpuPools"][0] |= capacity
     return Queues(load(values, PROJECT))
@@ -35,29 +32,22 @@ def submission(topology: str, queue: str = QUEUE) -> Submission:
     return Submission(0, queue, "", 4, 8, 8.0, 32.0, 60.0, topology=topology)
 
 
-def test_kueue_gets_the_nodes_of_pools_with_labels() -> None:
+def test_kueue_gets_the_nodes_of_pools_with_labels_and_blocks() -> None:
     (record,) = json.loads(json.dumps(queues().pools))
     pool = PoolRecord(**record)
     assert (pool.name, pool.machine_type, pool.gpu, pool.gpus) == ("b200", "a4-highgpu-8g", "nvidia-b200", 8)
     assert (pool.floor, pool.capacity, pool.zones) == (8, "reservation", ["us-central1-b"])
     assert first_free(pool, "us-central1-b", ())[LEVELS["block"]] == "b200-b1"
-
-
-def test_the_nodes_are_in_the_block_of_the_reservation_or_of_the_compact_pool() -> None:
     name = "projects/p/reservations/mine/reservationBlocks/blk/reservationSubBlocks/sub"
-    (record,) = queues(capacity={"mode": "reservation", "reservation": name}).pools
-    assert (record["block"], record["compact"]) == ("blk", False)
-    (record,) = queues(capacity={"mode": "spot"}, compactPlacement=True).pools
-    assert (record["block"], record["compact"]) == ("", True)
+    (reserved,) = queues(capacity={"mode": "reservation", "reservation": name}).pools
+    (compact,) = queues(capacity={"mode": "spot"}, compactPlacement=True).pools
+    assert [(pool["block"], pool["compact"]) for pool in (reserved, compact)] == [("blk", False), ("", True)]
 
 
-def test_the_flavor_names_its_topology_as_in_the_cluster() -> None:
+def test_the_flavor_names_its_topology_and_others_have_none_and_no_nodes() -> None:
     objects = {item["kind"]: item for _, item in queues().objects()}
     assert [level["nodeLabel"] for level in objects["Topology"]["spec"]["levels"]][:3] == [*LEVELS.values()]
     assert objects["ResourceFlavor"]["spec"]["topologyName"] == objects["Topology"]["metadata"]["name"] == TOPOLOGY
-
-
-def test_other_queues_have_no_topology_and_no_nodes() -> None:
     plain = configured(4, gpuPools=[gpu_pool()])
     assert plain.pools == []
     assert [item["metadata"]["name"] for _, item in plain.objects() if "topologyName" in item.get("spec", {})] == []
@@ -73,14 +63,10 @@ def test_a_run_asks_in_the_words_of_kueue(kind: str, level: str) -> None:
     (pod_set,) = workload(1, row, 0, "nvidia.com/gpu")["spec"]["podSets"]
     assert pod_set["topologyRequest"] == {kind: LEVELS[level]}
     assert requested(pod_set) == row.topology
-
-
-def test_a_run_that_asks_for_nothing_or_for_other_levels_has_no_request() -> None:
     assert request("") == {}
     assert [requested(pod_set) for pod_set in ({}, {"topologyRequest": {"required": "rack"}})] == ["", ""]
 
 
-# ------------------------------------------------------------------------------------------------------------- picture
 NODES = [BlockNode("a", "a-1", "h1", "n1", 8), BlockNode("b", "b-1", "h2", "n2", 8)]
 
 
@@ -91,12 +77,9 @@ def a_run(number: int, *placed: tuple[float, float | None, dict[str, int]], pods
 
 
 def test_pods_are_on_the_nodes_of_all_domains_that_kueue_assigned() -> None:
+    two = [{"individual": {"prefix": "n", "roots": ["1", "2"]}}]
     parts = [
-        {
-            "domainCount": 2,
-            "valuesPerLevel": [{"individual": {"prefix": "n", "roots": ["1", "2"]}}],
-            "podCounts": {"universal": 1},
-        },
+        {"domainCount": 2, "valuesPerLevel": two, "podCounts": {"universal": 1}},
         {"domainCount": 1, "valuesPerLevel": [{"universal": "n3"}], "podCounts": {"individual": [2]}},
     ]
     assignments = [{"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": parts}}, {"name": "other"}]
@@ -117,12 +100,9 @@ def test_the_picture_is_of_the_time_when_runs_have_most_gpus() -> None:
     headline = "Hour 2.5 of a simulated day of prod, when runs have most GPUs of the blocks: 16 of 16"
     assert " ".join(texts[:2]) == headline
     assert "1 pod in b" in texts
-
-
-def test_a_run_that_ends_when_another_one_starts_is_not_counted_with_it() -> None:
+    # A run that ends when another one starts is not counted with it.
     busiest = fullest("a.yaml", NODES, [a_run(0, (0, 3600, {"n1": 1})), a_run(1, (3600, None, {"n1": 1}))])
-    assert busiest.hour == 0
-    assert busiest.used == "8 of 16"
+    assert (busiest.hour, busiest.used) == (0, "8 of 16")
 
 
 def test_several_configurations_are_beside_each_other() -> None:

@@ -1,7 +1,5 @@
 """Nodes of a simulated day: which runs get which, when they start, what Google takes back, and what all of it costs."""
 
-from __future__ import annotations
-
 import datetime
 import random
 from collections.abc import Iterable
@@ -59,48 +57,42 @@ def pools(replay: Replay, capacity: Capacity | None = None, prices: Prices | Non
     return [pool_day(group, capacity or plenty(), end, prices) for group in replay.groups(end)]
 
 
+def node_counts(replay: Replay) -> dict[str, int]:
+    return {name: len(group.units) for name, group in groups(replay).items()}
+
+
 # ------------------------------------------------------------------------------------------------------ starts and ends
-def test_a_run_waits_for_a_new_node_and_its_containers() -> None:
+def test_a_run_waits_for_a_new_node_and_its_containers_or_takes_an_idle_one_at_once() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool()]), [run(100, 50)])
     assert spans(replay) == [[(100 + NEW, 150 + NEW)]]
     assert replay.runs[0].admitted == [(100, 150 + NEW)]
     assert (replay.runs[0].waited_for_quota, replay.runs[0].waited_for_nodes) == (0, NEW)
-
-
-def test_a_run_takes_the_fullest_of_the_nodes_that_are_ready() -> None:
-    trace = [run(0, 600, pods=2), run(1, 5000), run(700, 100), run(701, 10, accelerators=2)]
-    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), trace)
-    assert spans(replay)[2:] == [[(700, 800)], [(701, 711)]], "the older node stays empty for the last run"
-
-
-def test_a_run_takes_an_idle_node_at_once() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool()]), [run(0, 50), run(1000, 50)])
     assert spans(replay)[1] == [(1000, 1050)]
-
-
-def test_nodes_of_the_minimum_are_there_from_the_beginning() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 50, pods=2), run(1, 50)])
     assert spans(replay) == [[(0, 50)], [(1 + NEW, 51 + NEW)]]
 
 
-def test_a_pool_of_fixed_size_keeps_its_nodes() -> None:
+def test_a_run_takes_the_fullest_of_the_ready_nodes_and_moves_to_one_that_is_free_before_capacity() -> None:
+    trace = [run(0, 600, pods=2), run(1, 5000), run(700, 100), run(701, 10, accelerators=2)]
+    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), trace)
+    assert spans(replay)[2:] == [[(700, 800)], [(701, 711)]], "the older node stays empty for the last run"
+    capacity = Scripted(out={"onDemand": 50_000})
+    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 1000, pods=2), run(1, 10)], capacity)
+    assert spans(replay)[1] == [(1000, 1010)]
+    assert node_counts(replay) == {"l4/g2-standard-24/onDemand": 1}, "the request for a node is canceled"
+
+
+def test_a_pool_of_fixed_size_keeps_its_nodes_and_another_its_minimum_after_ten_idle_minutes() -> None:
     pool = {**gpu_pool(), "nodesPerZone": 2}
     del pool["autoscaling"]
     replay = replayed(configured(8, gpuPools=[pool]), [run(0, 50, pods=4), run(100_000, 50, pods=4)])
     assert spans(replay) == [[(0, 50)], [(100_000, 100_050)]]
     assert pools(replay)[0].nodes[:27] == [2.0] * 27
-
-
-def test_an_idle_node_leaves_after_ten_minutes_but_not_below_the_minimum() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 50, pods=4), run(10_000, 50, pods=4)])
     (group,) = groups(replay).values()
     assert [unit.gone for unit in group.gone] == [50 + NEW + NODE_IDLE.seconds]
     assert spans(replay)[1] == [(10_000 + NEW, 10_050 + NEW)], "one node of two was left"
-
-
-def test_pods_of_several_runs_share_a_node() -> None:
-    replay = replayed(configured(8, gpuPools=[gpu_pool()]), [run(0, 50), run(1, 50), run(2, 50)])
-    assert len(groups(replay)["l4/g2-standard-24/onDemand"].units) == 2
 
 
 @pytest.mark.parametrize(
@@ -108,27 +100,19 @@ def test_pods_of_several_runs_share_a_node() -> None:
 )
 def test_a_node_has_as_many_pods_as_gpus_cpu_and_memory_allow(request_: dict[str, Any], nodes: int) -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool()]), [run(0, 50, pods=4, **request_)])
-    assert len(groups(replay)["l4/g2-standard-24/onDemand"].units) == nodes
+    assert node_counts(replay) == {"l4/g2-standard-24/onDemand": nodes}
+    shared = replayed(configured(8, gpuPools=[gpu_pool()]), [run(0, 50), run(1, 50), run(2, 50)])
+    assert node_counts(shared) == {"l4/g2-standard-24/onDemand": 2}
 
 
-def test_a_run_waits_while_the_pool_is_at_its_maximum() -> None:
+def test_a_run_waits_while_the_pool_is_at_its_maximum_and_the_highest_priority_gets_its_nodes_first() -> None:
     trace = [run(0, 1000, pods=4), run(1, 10, pods=2), run(2, 10, pods=2)]
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(0, 2))]), trace)
     assert spans(replay)[1:] == [[(1000 + NEW, 1010 + NEW)]] * 2
     assert replay.runs[1].admitted == [(1, 1010 + NEW)], "it holds quota meanwhile"
-
-
-def test_the_highest_priority_gets_the_nodes_first() -> None:
     trace = [run(0, 1000, pods=4), run(1, 10, pods=4, priority="low"), run(2, 10, pods=4, priority="high")]
     replay = replayed(configured(12, gpuPools=[gpu_pool(nodes=(2, 2))]), trace)
     assert spans(replay)[1:] == [[(1010, 1020)], [(1000, 1010)]]
-
-
-def test_a_run_moves_to_a_node_that_is_free_before_google_has_capacity() -> None:
-    capacity = Scripted(out={"onDemand": 50_000})
-    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 1000, pods=2), run(1, 10)], capacity)
-    assert spans(replay)[1] == [(1000, 1010)]
-    assert len(groups(replay)["l4/g2-standard-24/onDemand"].units) == 1, "the request for a node is canceled"
 
 
 def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
@@ -138,18 +122,14 @@ def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
     assert spans(replayed(queues, [run(0, 50)])) == [[(60 + CONTAINER_START.seconds, 110 + CONTAINER_START.seconds)]]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"cpu": 30}, "larger than what a node has"),
-        ({"pods": 9}, "9 pods are more than fit on all nodes of flavor f at their maximum: 8"),
-    ],
-)
+TOO_MANY = "9 pods are more than fit on all nodes of flavor f at their maximum: 8"
+
+
+@pytest.mark.parametrize(("fields", "message"), [({"cpu": 30}, "larger than what a node has"), ({"pods": 9}, TOO_MANY)])
 def test_a_run_that_fits_no_nodes_holds_its_quota_and_says_why(fields: dict[str, Any], message: str) -> None:
-    replay = replayed(configured(100, gpuPools=[gpu_pool()]), [run(0, 50, **fields), run(1, 10)])
-    assert message in replay.runs[0].unplaced
-    assert replay.runs[0].holds_quota
-    assert replay.runs[1].ended
+    first, second = replayed(configured(100, gpuPools=[gpu_pool()]), [run(0, 50, **fields), run(1, 10)]).runs
+    assert message in first.unplaced
+    assert (first.holds_quota, second.ended) == (True, True)
 
 
 def test_an_eviction_by_kueue_frees_the_nodes() -> None:
@@ -165,17 +145,13 @@ def test_an_eviction_by_kueue_frees_the_nodes() -> None:
 SLICE = {"version": "v5e", "topology": "4x4", "zones": ["us-central1-a"], "autoscaling": {"maxNodes": 4}}
 
 
-def test_a_multi_host_slice_is_created_whole_and_has_one_run() -> None:
+def test_a_multi_host_slice_is_created_whole_and_has_one_run_which_may_take_several() -> None:
     queues = configured(32, tpuPools=[{"name": "s1", **SLICE}, {"name": "s2", **SLICE}])
     trace = [run(0, 1000, pods=1, accelerators=4), run(1, 1000, pods=4, accelerators=4), run(2, 10, accelerators=4)]
     replay = replayed(queues, trace)
     assert spans(replay)[2] == [(1000 + NEW, 1010 + NEW)], "a slice with one pod has no room for other runs"
     assert [len(group.units) for group in groups(replay).values()] == [1, 1]
     assert pools(replay)[0].nodes[0] == pytest.approx(4 * (1410 - 0) / 3600, rel=0.01)
-
-
-def test_a_run_takes_several_slices_together() -> None:
-    queues = configured(32, tpuPools=[{"name": "s1", **SLICE}, {"name": "s2", **SLICE}])
     replay = replayed(queues, [run(0, 100, pods=4, accelerators=4), run(1, 100, pods=8, accelerators=4)])
     assert spans(replay) == [[(NEW, 100 + NEW)], [(100 + NEW + NEW, 200 + NEW + NEW)]]
 
@@ -184,15 +160,12 @@ def test_a_run_takes_several_slices_together() -> None:
 def test_only_a_run_that_tolerates_spot_gets_spot_nodes() -> None:
     both = configured(8, gpuPools=[gpu_pool("cheap", mode="spot"), gpu_pool("safe")])
     replay = replayed(both, [run(0, 50, spot=True), run(1, 50)])
-    assert {name: len(group.units) for name, group in groups(replay).items()} == {
-        "cheap/g2-standard-24/spot": 1,
-        "safe/g2-standard-24/onDemand": 1,
-    }
+    assert node_counts(replay) == {"cheap/g2-standard-24/spot": 1, "safe/g2-standard-24/onDemand": 1}
     only = replayed(configured(8, gpuPools=[gpu_pool("cheap", mode="spot")]), [run(0, 50)])
     assert "does not tolerate Spot" in only.runs[0].unplaced
 
 
-def test_a_reclaimed_node_stops_the_whole_run_which_keeps_its_quota() -> None:
+def test_a_reclaimed_node_stops_the_whole_run_which_keeps_its_quota_once() -> None:
     queues = configured(8, gpuPools=[gpu_pool(mode="spot")])
     capacity = Scripted({"l4/1": NEW + 1000.0})
     replay = replayed(queues, [run(0, 2000, pods=4, spot=True, checkpoint=300)], capacity)
@@ -203,36 +176,26 @@ def test_a_reclaimed_node_stops_the_whole_run_which_keeps_its_quota() -> None:
     assert (stopped.reclaims, stopped.lost_with_nodes, stopped.lost, stopped.evictions) == (1, 100, 0, 0)
     (pool,) = pools(replay)
     assert (pool.reclaims, pool.paid_hours) == (1, round(2 * (2 * (2 * NEW + 2100)) / 3600, 3))
+    both = replayed(queues, [run(0, 2000, pods=4, spot=True)], Scripted({"l4/0": 1000.0, "l4/1": 1000.0}))
+    assert (both.runs[0].reclaims, pools(both)[0].reclaims) == (1, 2)
 
 
-def test_two_nodes_that_are_reclaimed_at_once_stop_a_run_once() -> None:
-    capacity = Scripted({"l4/0": 1000.0, "l4/1": 1000.0})
-    replay = replayed(configured(8, gpuPools=[gpu_pool(mode="spot")]), [run(0, 2000, pods=4, spot=True)], capacity)
-    assert replay.runs[0].reclaims == 1
-    assert pools(replay)[0].reclaims == 2
+SHORT = {"mode": "flexStart", "maxRunDurationSeconds": 1000}
 
 
-def test_flex_start_ends_a_node_with_its_maximum_run_duration() -> None:
-    mode = {"mode": "flexStart", "maxRunDurationSeconds": 1000}
-    replay = replayed(
-        configured(8, gpuPools=[gpu_pool(capacity=mode)]), [run(0, 1000, checkpoint=100)], Scripted(wait=200)
-    )
+def test_flex_start_ends_a_node_with_its_maximum_run_duration_and_a_run_that_never_reaches_a_checkpoint() -> None:
+    queues = configured(8, gpuPools=[gpu_pool(capacity=SHORT)])
+    replay = replayed(queues, [run(0, 1000, checkpoint=100)], Scripted(wait=200))
     begin, again = 200 + NEW, 1200 + 200 + NEW
     assert replay.runs[0].spans == [(begin, 1200), (again, again + 1000 - (1200 - begin) // 100 * 100)]
     assert (replay.runs[0].expiries, replay.runs[0].reclaims) == (1, 0)
     assert pools(replay)[0].expired == 1
-
-
-def test_a_run_that_never_reaches_a_checkpoint_fails_and_frees_its_quota() -> None:
-    mode = {"mode": "flexStart", "maxRunDurationSeconds": 1000}
-    replay = replayed(configured(1, gpuPools=[gpu_pool(capacity=mode)]), [run(0, 1000), run(1, 10)], pods=1)
+    replay = replayed(configured(1, gpuPools=[gpu_pool(capacity=SHORT)]), [run(0, 1000), run(1, 10)], pods=1)
     failed, next_run = replay.runs
     assert (failed.failed, failed.ended, failed.expiries) == (True, False, MOST_FRUITLESS)
     assert next_run.ended
     assert next_run.admitted[0][0] == failed.admitted[0][1]
-
-
-def test_nodes_of_queued_provisioning_serve_only_their_request() -> None:
+    # Nodes of queued provisioning serve only their request.
     queues = configured(8, gpuPools=[gpu_pool(mode="queuedFlexStart")])
     replay = replayed(queues, [run(0, 50), run(1000, 50)], Scripted(wait=100))
     assert spans(replay)[1] == [(1100 + NEW, 1150 + NEW)]
@@ -262,21 +225,16 @@ def test_a_compute_class_falls_to_its_next_priority_without_capacity(
     assert {group.kind.mode for group in groups(replay).values() if group.units} == {used}
 
 
-def test_autopilot_gives_each_pod_a_node_of_its_own() -> None:
+def test_autopilot_gives_each_pod_a_node_of_its_own_and_queues_that_share_a_pool_share_a_clock() -> None:
     replay = replayed(configured(8), [run(0, 50, pods=3, cpu=4, memory=16)])
-    assert {name: len(group.units) for name, group in groups(replay).items()} == {"autopilot/g2-standard-8/onDemand": 3}
+    assert node_counts(replay) == {"autopilot/g2-standard-8/onDemand": 3}
     assert "no node has 3 nvidia-l4" in replayed(configured(8), [run(0, 50, accelerators=3)]).runs[0].unplaced
-
-
-def test_queues_that_share_a_pool_share_a_clock() -> None:
-    of = {"f": ["l4"], "g": ["l4", "more"], "h": ["x"]}
-    section = {
-        "flavors": [{"name": name, "pools": pools} for name, pools in of.items()],
-        "clusterQueues": [
-            {"name": name, "flavors": [{"flavor": flavor, "quota": {"nvidia.com/gpu": "1"}}]}
-            for name, flavor in (("a", "f"), ("b", "g"), ("c", "h"))
-        ],
-    }
+    of, quota = {"f": ["l4"], "g": ["l4", "more"], "h": ["x"]}, {"nvidia.com/gpu": "1"}
+    cluster_queues = [
+        {"name": name, "flavors": [{"flavor": flavor, "quota": quota}]} for name, flavor in zip("abc", of, strict=True)
+    ]
+    flavors = [{"name": name, "pools": pools} for name, pools in of.items()]
+    section = {"flavors": flavors, "clusterQueues": cluster_queues}
     pools = [gpu_pool(name) for name in ("l4", "more", "x")]
     queues = configured(1, gpuPools=pools, queues=section)
     assert sorted(map(sorted, queues.groups(Nodes(queues.stack)))) == [["a", "b"], ["c"]]
@@ -290,11 +248,8 @@ def busy_day(seed: int) -> tuple[Queues, list[Submission]]:
     time, trace = 0.0, []
     for _ in range(60):
         time += chance.expovariate(1 / 600)
-        more: dict[str, Any] = {
-            "priority": chance.choice(["low", "high"]),
-            "pods": chance.choice([1, 2, 5]),
-            "spot": chance.random() < 0.6,
-        }
+        more: dict[str, Any] = {"priority": chance.choice(["low", "high"]), "pods": chance.choice([1, 2, 5])}
+        more["spot"] = chance.random() < 0.6
         trace.append(run(time, 1 + chance.expovariate(1 / 5000), checkpoint=chance.choice([0, 600]), **more))
     flex = {"mode": "flexStart", "maxRunDurationSeconds": 20_000}
     flexible = gpu_pool("flex", nodes=(0, 2), capacity=flex)
@@ -303,10 +258,9 @@ def busy_day(seed: int) -> tuple[Queues, list[Submission]]:
 
 def scarce(seed: int) -> Capacity:
     """Capacity with many reclaims: Google preempted half of the VMs that stopped."""
-    asked = datetime.date(2026, 11, 1)
-    history = SpotHistory(
-        machine_type="g2-standard-24", zone="us-central1-a", rate=0.9, max_rate=1, days=30, until=asked, asked_on=asked
-    )
+    place: Any = {"machine_type": "g2-standard-24", "zone": "us-central1-a"}
+    day = datetime.date(2026, 11, 1)
+    history = SpotHistory(**place, rate=0.9, max_rate=1, days=30, until=day, asked_on=day)
     return Capacity(seed, [history])
 
 
@@ -371,23 +325,18 @@ def test_the_order_in_which_kueue_reports_admissions_has_no_effect() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- result
-def test_the_day_of_a_pool_has_nodes_by_hour_and_their_cost() -> None:
+def test_the_day_of_a_pool_has_nodes_by_hour_their_cost_and_waiting_for_quota_and_for_nodes() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), [run(0, 7200, pods=2), run(0, 50)])
     prices = Prices("EUR", "2026-11-01", {"g2-standard-24/onDemand": Decimal(2)})
     (pool,) = pools(replay, prices=prices)
     second = (NEW + 50 + NODE_IDLE.seconds) / 3600
     assert pool.nodes == [round(1 + second, 3), 1.0]
     assert (pool.node_hours, pool.cost, pool.currency) == (round(2 + second, 3), round(2 * (2 + second), 2), "EUR")
-    assert (pool.starting_hours, pool.idle_hours) == (
-        0.1,
-        round((2 * NODE_IDLE.seconds + 50 + CONTAINER_START.seconds) / 3600, 3),
-    )
+    idle = round((2 * NODE_IDLE.seconds + 50 + CONTAINER_START.seconds) / 3600, 3)
+    assert (pool.starting_hours, pool.idle_hours) == (0.1, idle)
     by_gpu = Prices("EUR", "2026-11-01", {"nvidia-l4/onDemand": Decimal(1)})
     assert pools(replay, prices=by_gpu)[0].cost == round(2 * (2 + second), 2)
     assert (pools(replay)[0].cost, pools(replay)[0].currency) == (None, "")
-
-
-def test_the_day_of_a_queue_separates_waiting_for_quota_and_for_nodes() -> None:
     one = Run(0, run(0, 10), "one", admitted=[(5, 10), (30, 60)], spans=[(8, 10), (40, 60)])
     assert (one.waited, one.waited_for_quota, one.waited_for_nodes) == (8, 25, 13)
 

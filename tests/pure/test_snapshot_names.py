@@ -1,10 +1,9 @@
 """Hashed names: no name and no uid of another team stays, and every reference still matches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ def taken() -> Snapshot:
     selector = {"matchLabels": {"team": PRIVATE}}
     assignment = {"name": "workers", "flavors": {"nvidia.com/gpu": f"{PRIVATE}-flavor"}}
     admission = {"clusterQueue": f"{PRIVATE}-queue", "podSetAssignments": [assignment]}
+    admitted = {"spec": {"queueName": f"{PRIVATE}-queue"}, "status": {"admission": admission}}
     quota = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": f"{PRIVATE}-flavor"}]}
     placed = {"nodeName": "gke-node-1", "nodeSelector": {"pool": PRIVATE, "cloud.google.com/gke-nodepool": "l4"}}
     own = {"nodeSelector": {"pool": "shared"}, "priorityClassName": "system-node-critical"}
@@ -55,28 +55,11 @@ def taken() -> Snapshot:
             {"metadata": meta(f"{OWN}-1", "g", None, OWN, app=OWN), "spec": own},
             {"metadata": meta("fluentbit-1", "f", None, "kube-system"), "spec": {}},
         ],
-        "Workload": [
-            {
-                "metadata": meta(f"jobset-{run}-12345", "w", (run, "s")),
-                "spec": {"queueName": f"{PRIVATE}-queue"},
-                "status": {"admission": admission},
-            }
-        ],
+        "Workload": [{"metadata": meta(f"jobset-{run}-12345", "w", (run, "s")), **admitted}],
         "Deployment": [{"metadata": meta(OWN, "d", None, OWN), "spec": {"selector": {"matchLabels": {"app": OWN}}}}],
         "PodDisruptionBudget": [{"metadata": meta(f"{PRIVATE}-budget", "b"), "spec": {"selector": selector}}],
     }
     return build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC))
-
-
-@pytest.mark.parametrize("prefix", ["kube-", "gke-", "gmp-", "gke-managed-"])
-def test_a_namespace_of_a_team_that_looks_like_one_of_the_system_is_hashed(prefix: str) -> None:
-    name = f"{prefix}{PRIVATE}"
-    objects = {
-        "Namespace": [{"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}],
-        "Pod": [{"metadata": meta(f"{PRIVATE}-1", "p", None, name, team=PRIVATE), "spec": {}}],
-    }
-    text = hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), (), KEY).to_json()
-    assert PRIVATE not in text
 
 
 @pytest.fixture
@@ -84,13 +67,10 @@ def hashed() -> Snapshot:
     return hash_names(taken(), {OWN, "shared"}, KEY)
 
 
-def test_no_name_of_another_team_stays(hashed: Snapshot) -> None:
+def test_no_name_of_another_team_stays_but_those_of_the_stack_of_gke_and_of_nodes(hashed: Snapshot) -> None:
     assert PRIVATE in taken().to_json()
     assert PRIVATE not in hashed.to_json()
     assert hashed.hashed
-
-
-def test_names_of_the_stack_of_gke_and_of_nodes_stay(hashed: Snapshot) -> None:
     text = hashed.to_json()
     for name in (f'"{OWN}"', "fluentbit-1", "kube-system", "gke-node-1", "workers", '"l4"', "system-node-critical"):
         assert name in text, name
@@ -99,31 +79,33 @@ def test_names_of_the_stack_of_gke_and_of_nodes_stay(hashed: Snapshot) -> None:
 
 
 def test_every_reference_still_matches(hashed: Snapshot) -> None:
-    namespace = hashed.of("Namespace")[0]["metadata"]
-    (run,), (job,), (workload,) = hashed.of("JobSet"), hashed.of("Job"), hashed.of("Workload")
+    (namespace,), (run,), (job,), (workload,), (queue,), (flavor,), (local,) = (
+        hashed.of(kind)
+        for kind in ("Namespace", "JobSet", "Job", "Workload", "ClusterQueue", "ResourceFlavor", "LocalQueue")
+    )
     pod = next(pod for pod in hashed.of("Pod") if pod["metadata"]["ownerReferences"])
-    queue, flavor = hashed.of("ClusterQueue")[0], hashed.of("ResourceFlavor")[0]["metadata"]["name"]
-    assert namespace["labels"]["kubernetes.io/metadata.name"] == namespace["name"] == run["metadata"]["namespace"]
-    assert job["metadata"]["name"] == run["metadata"]["name"] + "-workers-0"
-    assert pod["metadata"]["name"] == job["metadata"]["name"] + "-1-x7k2p"
-    assert pod["metadata"]["ownerReferences"][0]["name"] == job["metadata"]["name"]
-    assert pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]
-    assert pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == run["metadata"]["name"]
-    assert workload["metadata"]["ownerReferences"][0]["name"] == run["metadata"]["name"]
-    local = hashed.of("LocalQueue")[0]["metadata"]["name"]
-    assert workload["spec"]["queueName"] == local == run["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    names = [item["metadata"]["name"] for item in (namespace, run, job, local, queue, flavor)]
+    of_namespace, of_run, of_job, of_local, of_queue, of_flavor = names
+    metadata, labels = pod["metadata"], pod["metadata"]["labels"]
+    assert namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] == of_namespace
+    assert (run["metadata"]["namespace"], of_job) == (of_namespace, f"{of_run}-workers-0")
+    assert (metadata["name"], metadata["ownerReferences"][0]["name"]) == (f"{of_job}-1-x7k2p", of_job)
+    assert (labels["job-name"], labels["jobset.sigs.k8s.io/jobset-name"]) == (of_job, of_run)
+    assert workload["metadata"]["ownerReferences"][0]["name"] == of_run
+    assert workload["spec"]["queueName"] == of_local == run["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
     admission = workload["status"]["admission"]
-    assert admission["clusterQueue"] == queue["metadata"]["name"]
-    assert admission["podSetAssignments"][0]["flavors"]["nvidia.com/gpu"] == flavor
-    assert queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] == flavor
+    assert (admission["clusterQueue"], queue["spec"]["resourceGroups"][0]["flavors"][0]["name"]) == (
+        of_queue,
+        of_flavor,
+    )
+    assert admission["podSetAssignments"][0]["flavors"]["nvidia.com/gpu"] == of_flavor
     assert pod["spec"]["nodeSelector"]["pool"] == hashed.of("Node")[0]["metadata"]["labels"]["pool"]
     budget = hashed.of("PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]
-    assert budget == {"team": pod["metadata"]["labels"]["team"]}
+    assert budget == {"team": labels["team"]}
 
 
-def changed(**objects: list[Any]) -> Snapshot:
-    """A hashed snapshot of these objects, as a reader gets it."""
-    return read(hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), {OWN}, KEY).to_json())
+def changed(own: Collection[str] = (OWN,), **objects: list[Any]) -> Snapshot:
+    return read(hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), own, KEY).to_json())
 
 
 def test_labels_of_kubernetes_whose_values_a_user_chooses_are_hashed() -> None:
@@ -138,18 +120,17 @@ def test_labels_of_kubernetes_whose_values_a_user_chooses_are_hashed() -> None:
     assert len({*hashed.of("Pod")[0]["metadata"]["labels"].values()}) == 1
 
 
-@pytest.mark.parametrize("prefix", ["gke-", "kube-", "gmp-", "system-"])
-def test_a_prefix_of_the_system_keeps_the_names_of_namespaces_only(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["gke-", "kube-", "gmp-", "system-", "gke-managed-"])
+def test_a_prefix_of_the_system_keeps_no_name_of_a_team(prefix: str) -> None:
     name = f"{prefix}{PRIVATE}"
     queue = {"metadata": meta(name, "q", namespace="default"), "spec": {"clusterQueue": name}}
-    pod = {"metadata": meta(name, "p", namespace="default"), "spec": {"priorityClassName": name}}
-    hashed = changed(LocalQueue=[queue], Pod=[pod], ClusterQueue=[{"metadata": {"name": name}, "spec": {}}])
+    pod = {"metadata": meta(PRIVATE, "p", namespace="default"), "spec": {"priorityClassName": name}}
+    of_team = {"metadata": meta(f"{PRIVATE}-1", "o", None, name, team=PRIVATE), "spec": {}}
+    namespace = {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
+    cluster_queue = {"metadata": {"name": name}, "spec": {}}
+    hashed = changed(LocalQueue=[queue], ClusterQueue=[cluster_queue], Pod=[pod, of_team], Namespace=[namespace])
     assert PRIVATE not in hashed.to_json()
-    assert hashed.of("Pod")[0]["metadata"]["namespace"] == "default"
-
-
-def test_names_in_the_default_namespace_are_hashed() -> None:
-    assert PRIVATE not in changed(Pod=[{"metadata": meta(PRIVATE, "p", namespace="default"), "spec": {}}]).to_json()
+    assert "default" in [pod["metadata"]["namespace"] for pod in hashed.of("Pod")]
 
 
 def test_uids_are_hashed_and_still_match() -> None:
@@ -161,11 +142,10 @@ def test_uids_are_hashed_and_still_match() -> None:
     hashed = changed(Job=[job], Pod=[pod])
     assert not [letter for letter in "jps" if uid(letter) in hashed.to_json()]
     (job,), (pod,) = hashed.of("Job"), hashed.of("Pod")
-    assert {*pod["metadata"]["labels"].values()} == {job["metadata"]["uid"]}
-    assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-    counted = job["status"]["uncountedTerminatedPods"]
-    assert counted == {"succeeded": [pod["metadata"]["uid"]], "failed": [pod["metadata"]["uid"]]}
-    assert job["status"]["succeeded"] == 1
+    of_job, of_pod = job["metadata"]["uid"], pod["metadata"]["uid"]
+    assert {*pod["metadata"]["labels"].values(), pod["metadata"]["ownerReferences"][0]["uid"]} == {of_job}
+    counted = {"succeeded": [of_pod], "failed": [of_pod]}
+    assert job["status"] == {"uncountedTerminatedPods": counted, "succeeded": 1}
 
 
 def test_names_in_and_of_provisioning_requests_are_hashed_and_kueue_finds_them_again() -> None:
@@ -174,24 +154,19 @@ def test_names_in_and_of_provisioning_requests_are_hashed_and_kueue_finds_them_a
     details = {"NodeGroupName": f"https://x/{PRIVATE}/1", "ResizeRequestName": f"gke-{PRIVATE}-1", "SelectedZone": "z"}
     parameters = {"maxRunDurationSeconds": "3600", "team": PRIVATE}
     consumed = {"autoscaling.x-k8s.io/consume-provisioning-request": request}
-    pod = {
-        "metadata": {**meta(f"{PRIVATE}-1", "p"), "annotations": consumed},
-        "spec": {"nodeSelector": {"autoscaling.gke.io/provisioning-request": f"gke-{PRIVATE}-1"}},
-    }
-    update = {"key": "autoscaling.gke.io/provisioning-request", "valueFromProvisioningClassDetail": "ResizeRequestName"}
+    selector = "autoscaling.gke.io/provisioning-request"
+    metadata = {**meta(f"{PRIVATE}-1", "p"), "annotations": consumed}
+    pod = {"metadata": metadata, "spec": {"nodeSelector": {selector: f"gke-{PRIVATE}-1"}}}
+    pod_sets = [{"podTemplateRef": {"name": template}, "count": 1}]
+    update = {"key": selector, "valueFromProvisioningClassDetail": "ResizeRequestName"}
     spec = {"parameters": parameters, "podSetUpdates": {"nodeSelector": [update]}}
+    asks = {"spec": {"parameters": parameters, "podSets": pod_sets}, "status": {"provisioningClassDetails": details}}
     hashed = changed(
         AdmissionCheck=[{"metadata": {"name": check}, "spec": {"parameters": {"kind": "K", "name": PRIVATE}}}],
         Workload=[{"metadata": meta(workload, "w"), "spec": {}}],
         PodTemplate=[{"metadata": meta(template, "t", (workload, "w"))}],
         ProvisioningRequestConfig=[{"metadata": {"name": PRIVATE}, "spec": spec}],
-        ProvisioningRequest=[
-            {
-                "metadata": meta(request, "r", (workload, "w")),
-                "spec": {"parameters": parameters, "podSets": [{"podTemplateRef": {"name": template}, "count": 1}]},
-                "status": {"provisioningClassDetails": details},
-            }
-        ],
+        ProvisioningRequest=[{"metadata": meta(request, "r", (workload, "w")), **asks}],
         Pod=[pod],
     )
     assert PRIVATE not in hashed.to_json()
@@ -201,11 +176,10 @@ def test_names_in_and_of_provisioning_requests_are_hashed_and_kueue_finds_them_a
     assert admission["spec"]["parameters"] == {"kind": "K", "name": config["metadata"]["name"]}
     assert asked["spec"]["podSets"][0]["podTemplateRef"]["name"] == hashed.of("PodTemplate")[0]["metadata"]["name"]
     assert config["spec"]["podSetUpdates"]["nodeSelector"] == [update]
-    assert asked["spec"]["parameters"]["maxRunDurationSeconds"] == "3600"
     answered = asked["status"]["provisioningClassDetails"]
-    assert answered["SelectedZone"] == "z"
-    waits = hashed.of("Pod")[0]
-    assert waits["spec"]["nodeSelector"]["autoscaling.gke.io/provisioning-request"] == answered["ResizeRequestName"]
+    assert (asked["spec"]["parameters"]["maxRunDurationSeconds"], answered["SelectedZone"]) == ("3600", "z")
+    (waits,) = hashed.of("Pod")
+    assert waits["spec"]["nodeSelector"][selector] == answered["ResizeRequestName"]
     assert {*waits["metadata"]["annotations"].values()} == {asked["metadata"]["name"]}
 
 
@@ -217,20 +191,17 @@ def test_labels_by_which_services_find_controllers_stay() -> None:
     manager = {"metadata": meta("kueue-controller-manager", "d", None, "kueue-system"), "spec": {**selector, **placed}}
     pod = {"metadata": meta("kueue-controller-manager-1", "p", None, "kueue-system", **labels), "spec": {}}
     hashed = changed(Deployment=[manager], Pod=[pod])
-    assert hashed.of("Pod")[0]["metadata"]["labels"] == labels
-    assert hashed.of("Deployment")[0]["spec"]["selector"]["matchLabels"] == labels
-    assert hashed.of("Deployment")[0]["spec"]["template"]["metadata"]["labels"] == labels
+    spec = hashed.of("Deployment")[0]["spec"]
+    of_manager = spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]
+    assert [hashed.of("Pod")[0]["metadata"]["labels"], *of_manager] == [labels] * 3
     assert PRIVATE not in hashed.to_json()
 
 
 def test_names_of_classes_gates_metrics_and_schedulers_are_hashed() -> None:
     taint = {"key": "cloud.google.com/compute-class", "value": PRIVATE, "effect": "NoSchedule"}
-    spec = {
-        "schedulerName": PRIVATE,
-        "schedulingGates": [{"name": f"{PRIVATE}/gate"}, {"name": "kueue.x-k8s.io/admission"}],
-        "nodeSelector": {"cloud.google.com/compute-class": PRIVATE, "cloud.google.com/reservation-name": PRIVATE},
-        "tolerations": [taint],
-    }
+    gates = [{"name": f"{PRIVATE}/gate"}, {"name": "kueue.x-k8s.io/admission"}]
+    selector = {f"cloud.google.com/{key}": PRIVATE for key in ("compute-class", "reservation-name")}
+    spec = {"schedulerName": PRIVATE, "schedulingGates": gates, "nodeSelector": selector, "tolerations": [taint]}
     metric = {"type": "Pods", "pods": {"metric": {"name": f"{PRIVATE}_depth"}}}
     failures = {"failurePolicy": {"rules": [{"name": PRIVATE, "action": "FailJobSet"}]}}
     hashed = changed(
@@ -255,11 +226,10 @@ def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> N
     claimed = {"name": "nics", "resourceClaimTemplateName": PRIVATE}
     status = {"resourceClaimStatuses": [{"name": "nics", "resourceClaimName": f"{PRIVATE}-1-nics-x7k2p"}]}
     reserved = {"reservedFor": [{"resource": "pods", "name": f"{PRIVATE}-1", "uid": uid("p")}]}
+    classes = {PRIVATE: selects, "mrdma.google.com": rdma}
+    selectors = {name: {"selectors": [{"cel": {"expression": text}}]} for name, text in classes.items()}
     hashed = changed(
-        DeviceClass=[
-            {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": text}}]}}
-            for name, text in ((PRIVATE, selects), ("mrdma.google.com", rdma))
-        ],
+        DeviceClass=[{"metadata": {"name": name}, "spec": selectors[name]} for name in classes],
         ResourceClaimTemplate=[{"metadata": meta(PRIVATE, "t"), "spec": {"spec": spec}}],
         Pod=[{"metadata": meta(f"{PRIVATE}-1", "p"), "spec": {"resourceClaims": [claimed]}, "status": status}],
         ResourceClaim=[{"metadata": meta(f"{PRIVATE}-1-nics-x7k2p", "c"), "spec": spec, "status": reserved}],
@@ -267,8 +237,8 @@ def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> N
     assert PRIVATE not in hashed.to_json()
     (pod,), (claim,) = hashed.of("Pod"), hashed.of("ResourceClaim")
     assert pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] == claim["metadata"]["name"]
-    assert claim["status"]["reservedFor"][0]["name"] == pod["metadata"]["name"]
-    assert claim["status"]["reservedFor"][0]["uid"] == pod["metadata"]["uid"]
+    (reserved_for,) = claim["status"]["reservedFor"]
+    assert (reserved_for["name"], reserved_for["uid"]) == (pod["metadata"]["name"], pod["metadata"]["uid"])
     template = hashed.of("ResourceClaimTemplate")[0]["metadata"]["name"]
     assert pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template
     by_name = {item["metadata"]["name"]: item["spec"]["selectors"][0]["cel"] for item in hashed.of("DeviceClass")}
@@ -276,52 +246,10 @@ def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> N
     assert by_name == {"mrdma.google.com": {"expression": rdma}, request["deviceClassName"]: {"expression": "false"}}
 
 
-def test_the_same_key_gives_the_same_hashes_and_another_key_others(hashed: Snapshot) -> None:
+def test_the_same_key_gives_the_same_hashes_also_in_the_configuration_of_kueue(hashed: Snapshot) -> None:
     assert hash_names(taken(), {OWN, "shared"}, KEY) == hashed
     other = hash_names(taken(), {OWN, "shared"}, b"x" * 32)
     assert other.of("Job")[0]["metadata"]["name"] != hashed.of("Job")[0]["metadata"]["name"]
-
-
-def test_a_stack_uses_the_texts_of_its_objects_but_not_those_of_secrets() -> None:
-    resources = [
-        {"type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": "serving", "labels": {"a": "b"}}}},
-        {"type": "kubernetes:core/v1:Secret", "inputs": {"metadata": {"name": "hidden"}}},
-        {"type": "gcp:storage/bucket:Bucket", "inputs": {"name": "bucket"}},
-    ]
-    assert set(stack_names(resources)) == {"serving", "b"}
-
-
-def test_names_that_a_stack_uses_and_did_not_create_are_kept() -> None:
-    queue = {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "quota": []}
-    outputs = {"queues": [queue], "priorityClasses": [{"name": "high", "value": 10}], "kubeconfig": "secret"}
-    assert set(used_names(outputs)) == {"team", "llm", "research", "high"}
-    assert set(used_names({})) == set()
-
-
-def test_a_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "key"
-    file.write_text("secret")
-    monkeypatch.setattr(Stack, "cluster", lambda _: object())
-    monkeypatch.setattr(command, "take", lambda *_: taken())
-    with pytest.raises(Stop, match="has 6 bytes"):
-        command.show(Stack("prod"), True, file)
-
-
-def test_the_command_prints_hashed_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "key"
-    file.write_bytes(KEY)
-    monkeypatch.setattr(Stack, "cluster", lambda _: object())
-    monkeypatch.setattr(Stack, "resources", [])
-    monkeypatch.setattr(command, "take", lambda *_: taken())
-    command.show(Stack("prod"), True, file)
-    printed = capsys.readouterr().out
-    assert json.loads(printed)["hashed"]
-    assert PRIVATE not in printed
-
-
-def test_namespaces_in_the_configuration_of_kueue_are_hashed_as_those_of_objects() -> None:
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [PRIVATE, "kube-system"]}
     kueue = {"managedJobsNamespaceSelector": {"matchExpressions": [expression]}}
     hashed = hash_names(taken().model_copy(update={"kueue": kueue}), {OWN}, KEY)
@@ -330,20 +258,48 @@ def test_namespaces_in_the_configuration_of_kueue_are_hashed_as_those_of_objects
     assert stated["values"] == [hashed.of("Namespace")[0]["metadata"]["name"], "kube-system"]
 
 
+def test_a_stack_uses_the_texts_of_its_objects_but_not_those_of_secrets_and_those_of_its_outputs() -> None:
+    resources = [
+        {"type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": "serving", "labels": {"a": "b"}}}},
+        {"type": "kubernetes:core/v1:Secret", "inputs": {"metadata": {"name": "hidden"}}},
+        {"type": "gcp:storage/bucket:Bucket", "inputs": {"name": "bucket"}},
+    ]
+    assert set(stack_names(resources)) == {"serving", "b"}
+    queue = {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "quota": []}
+    outputs = {"queues": [queue], "priorityClasses": [{"name": "high", "value": 10}], "kubeconfig": "secret"}
+    assert set(used_names(outputs)) == {"team", "llm", "research", "high"}
+    assert set(used_names({})) == set()
+
+
+def test_the_command_prints_hashed_names_and_refuses_a_short_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "key"
+    monkeypatch.setattr(Stack, "cluster", lambda _: object())
+    monkeypatch.setattr(Stack, "resources", [])
+    monkeypatch.setattr(command, "take", lambda *_: taken())
+    file.write_text("secret")
+    with pytest.raises(Stop, match="has 6 bytes"):
+        command.show(Stack("prod"), True, file)
+    file.write_bytes(KEY)
+    command.show(Stack("prod"), True, file)
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["hashed"]
+    assert PRIVATE not in printed
+
+
 def test_the_workload_of_a_stateful_set_keeps_the_form_by_which_kueue_finds_it() -> None:
     """Kueue hashes kind, group, name and uid of the owner: pkg/controller/jobframework/workload_names.go."""
     name = f"statefulset-{PRIVATE}-web-a1b2c"
-    labels = {
-        "kueue.x-k8s.io/pod-group-name": name,
-        "kueue.x-k8s.io/prebuilt-workload-name": name,
-        "controller-revision-hash": f"{PRIVATE}-web-5d8f",
-    }
-    objects = {
-        "StatefulSet": [{"metadata": meta(f"{PRIVATE}-web", "s"), "spec": {"replicas": 1}}],
-        "Pod": [{"metadata": meta(f"{PRIVATE}-web-0", "p", (f"{PRIVATE}-web", "s"), **labels), "spec": {}}],
-        "Workload": [{"metadata": meta(name, "w", (f"{PRIVATE}-web", "s")), "spec": {"podSets": []}}],
-    }
-    result = hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), set(), KEY)
+    labels = {f"kueue.x-k8s.io/{key}": name for key in ("pod-group-name", "prebuilt-workload-name")}
+    labels["controller-revision-hash"] = f"{PRIVATE}-web-5d8f"
+    web = f"{PRIVATE}-web"
+    result = changed(
+        (),
+        StatefulSet=[{"metadata": meta(web, "s"), "spec": {"replicas": 1}}],
+        Pod=[{"metadata": meta(f"{web}-0", "p", (web, "s"), **labels), "spec": {}}],
+        Workload=[{"metadata": meta(name, "w", (web, "s")), "spec": {"podSets": []}}],
+    )
     assert PRIVATE not in result.to_json()
     (owner,), (pod,), (workload,) = (
         [item["metadata"] for item in result.of(kind)] for kind in ("StatefulSet", "Pod", "Workload")

@@ -1,7 +1,5 @@
 """Each listed field of a snapshot refuses what no cluster has there, with its path: cases are made from fields.yaml."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping
@@ -19,56 +17,30 @@ ESCAPE = "\x1b]52;c;aWQ=\x07"
 UID = "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"
 LABEL = "example.com/team"
 # A value that each form allows.
+OF_KUBERNETES = {"uid": UID, "key": "nvidia.com/gpu", "time": "2026-11-22T10:00:00Z", "duration": "5m0s"}
+OF_RESOURCES = {"indexes": "0,2-4", "quantity": "2Gi", "amount": "-1500m", "share": "25%", "number": 0.5, "bool": False}
 GOOD: Mapping[str, Any] = {
     **dict.fromkeys(("name", "label", "value", "part", "word", "text"), "a"),
-    "uid": UID,
-    "key": "nvidia.com/gpu",
-    "time": "2026-11-22T10:00:00Z",
-    "duration": "5m0s",
-    "indexes": "0,2-4",
-    "quantity": "2Gi",
-    "amount": "-1500m",
-    "share": "25%",
-    "number": 0.5,
-    "bool": False,
     **dict.fromkeys(("count", "integer", "long", "int32", "int64"), 1),
+    **OF_KUBERNETES,
+    **OF_RESOURCES,
 }
 # What is written into every field, by what is wrong with it.
-WRONG: Mapping[str, Any] = {
-    "null": None,
-    "a list": [],
-    "an object": {},
-    "an object in a list": [{}],
-    "true": True,
-    "a fraction": 1.5,
-    "a word": "many",
-    "no text": "",
-    "a path": "../a",
-    "an escape sequence": ESCAPE,
-    "upper case": "A-b",
-    "a time that is none": "2026-99-99T99:99:99Z",
-    "a long text": "a" * 5000,
-    "negative": -1,
-    "a negative text": "-1",
-    "above 31 bits": 2**31,
-    "above 63 bits": 2**63,
-    "huge": 10**300,
-    "a huge quantity": "1e300",
-    "infinite": float("inf"),
-}
+NOTHING: Mapping[str, Any] = {"null": None, "a list": [], "an object": {}, "an object in a list": [{}], "no text": ""}
+TEXTS = {"a word": "many", "a path": "../a", "an escape sequence": ESCAPE, "upper case": "A-b", "a negative text": "-1"}
+LONG = {"a long text": "a" * 5000, "a time that is none": "2026-99-99T99:99:99Z", "a huge quantity": "1e300"}
+NUMBERS = {"true": True, "a fraction": 1.5, "negative": -1, "above 31 bits": 2**31, "above 63 bits": 2**63}
+WRONG: Mapping[str, Any] = {**NOTHING, **TEXTS, **LONG, **NUMBERS, "huge": 10**300, "infinite": float("inf")}
 _SHOWN = "nothing but a person reads it, and no control character is in it"
 _NAMES_NOTHING = "a name that nothing has: see DANGLING"
+_OF_OTHERS = "Kubernetes takes unknown words for those of other controllers"
+_DOMAIN = "Kueue looks for a domain with these values, and evicts a workload whose domain is gone"
 _LABELS = "a label may have any value"
 # What a form allows of these, with the reason.
 HARMLESS: Mapping[str, Mapping[str, str]] = {
     "text": dict.fromkeys(("a word", "no text", "a path", "upper case", "a negative text", "a huge quantity"), _SHOWN),
-    "word": dict.fromkeys(
-        ("a word", "upper case", "a huge quantity"), "Kubernetes takes unknown words for those of other controllers"
-    ),
-    "part": dict.fromkeys(
-        ("a word", "no text", "upper case", "a negative text", "a huge quantity"),
-        "Kueue looks for a domain with these values, and evicts a workload whose domain is gone",
-    ),
+    "word": dict.fromkeys(("a word", "upper case", "a huge quantity"), _OF_OTHERS),
+    "part": dict.fromkeys(("a word", "no text", "upper case", "a negative text", "a huge quantity"), _DOMAIN),
     "value": dict.fromkeys(("a word", "no text", "upper case", "a huge quantity"), _LABELS),
     "key": dict.fromkeys(("a word", "upper case", "a huge quantity"), "a resource or label that nothing has"),
     **dict.fromkeys(("name", "label"), dict.fromkeys(("a word", "a huge quantity"), _NAMES_NOTHING)),
@@ -128,12 +100,15 @@ def test_every_field_refuses_a_wrong_value_with_its_path_or_has_a_reason(wrong: 
         assert found == filler.forms.keys() - allowed, f"{name}: {found ^ (filler.forms.keys() - allowed)}"
 
 
-def test_each_form_and_each_harmless_value_is_used() -> None:
+def test_each_form_and_each_harmless_value_is_used_and_each_reference_may_lead_nowhere_for_a_reason() -> None:
     filler = Filler(good)
     for name, listed in PARTS.items():
         filler.fill(listed, name)
     assert {form for form in filler.forms.values() if "|" not in form} == GOOD.keys()
     assert {wrong for allowed in HARMLESS.values() for wrong in allowed} <= WRONG.keys()
+    words = {path: [*path.replace("[0]", "").split(".")] for path, form in filler.forms.items() if form == "name"}
+    assert [path for path, steps in words.items() if DANGLING.keys().isdisjoint(steps)] == []
+    assert DANGLING.keys() - {step for steps in words.values() for step in steps} == set()
 
 
 def required(listed: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -182,16 +157,6 @@ DANGLING: Mapping[str, str] = {
 }
 
 
-def test_each_reference_has_a_reason_why_it_may_lead_nowhere() -> None:
-    filler = Filler(good)
-    for name, listed in PARTS.items():
-        filler.fill(listed, name)
-    words = {path: [*path.replace("[0]", "").split(".")] for path, form in filler.forms.items() if form == "name"}
-    assert [path for path, steps in words.items() if DANGLING.keys().isdisjoint(steps)] == []
-    assert DANGLING.keys() - {step for steps in words.values() for step in steps} == set()
-
-
-# ---------------------------------------------------------------------------------------------------------- a snapshot
 def whole() -> dict[str, Any]:
     """A snapshot with one object of each kind, which has each listed field."""
     number = count(1)
@@ -212,11 +177,14 @@ def refused(document: Any) -> str:
     return str(found.value)
 
 
-def test_a_snapshot_with_every_field_is_read() -> None:
+def test_a_snapshot_with_every_field_is_read_unless_two_objects_have_one_name() -> None:
     document = whole()
     for kind in ("Deployment", "ReplicaSet", "StatefulSet", "JobSet", "Job"):
         assert document["objects"][kind]
     assert len(read(json.dumps(document)).objects) == len(kinds())
+    document = whole()
+    document["objects"]["Cohort"].append({"metadata": {"name": "a"}})
+    assert refused(document).startswith("objects.Cohort[1].metadata.name is the name of another object")
 
 
 @pytest.mark.parametrize(
@@ -242,9 +210,3 @@ def test_a_snapshot_that_stops_a_controller_is_refused_by_path(kind: str, path: 
     part[last] = value
     at = path.partition("[0].name")[0]
     assert refused(document).startswith(f"objects.{kind}[0].{at} {reason}")
-
-
-def test_two_objects_of_one_name_are_refused() -> None:
-    document = whole()
-    document["objects"]["Cohort"].append({"metadata": {"name": "a"}})
-    assert refused(document).startswith("objects.Cohort[1].metadata.name is the name of another object")

@@ -1,7 +1,5 @@
 """The whole command `gke-ai submit` against a stub of a cluster: what it refuses, and connections that break."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,11 @@ ON_L4 = {**OPTIONS, "--pool": None, "--accelerator": "nvidia-l4"}
 
 def submit(file: Path, *arguments: str) -> Result:
     return CliRunner().invoke(gke_ai, ["submit", "--kubeconfig", str(file), "--detach", *arguments])
+
+
+def submitted(cluster: Cluster, folder: Path, *arguments: str) -> Result:
+    with serve(cluster, folder) as file:
+        return submit(file, *arguments)
 
 
 def of(options: Object) -> list[str]:
@@ -80,7 +83,7 @@ def test_a_missing_priority_class_is_refused(kind: str, metadata: Object, spec: 
     manifest.write_text(yaml.safe_dump(item))
     with serve(Cluster(published=False), tmp_path) as file:
         result = submit(file, "--manifest", str(manifest), "--dry-run")
-        manifest.write_text(yaml.safe_dump(item).replace("absent", "unknown"))
+        manifest.write_text(manifest.read_text().replace("absent", "unknown"))
         unknown = submit(file, "--manifest", str(manifest), "--dry-run")
     assert result.exit_code == 3, result.output
     assert f"{kind} absent does not exist. Kueue would never see the run." in " ".join(result.output.split())
@@ -91,9 +94,7 @@ def test_a_missing_priority_class_is_refused(kind: str, metadata: Object, spec: 
 @pytest.mark.parametrize("published", [True, False], ids=["published", "nothing published"])
 def test_wrong_run_creates_nothing(change: Object, message: str, always: bool, published: bool, tmp_path: Path) -> None:
     cluster = Cluster(published=published)
-    stated = {**(OPTIONS if published else ON_L4), **change}
-    with serve(cluster, tmp_path) as file:
-        result = submit(file, *of(stated))
+    result = submitted(cluster, tmp_path, *of({**(OPTIONS if published else ON_L4), **change}))
     output = " ".join(result.output.split())
     assert (NOT_CHECKED in output) is not published
     if published or always:
@@ -166,8 +167,7 @@ def test_the_end_of_a_reservation_is_printed_and_refuses_a_run(kind: str, end: s
     published["metadata"]["annotations"][ANNOTATION] = yaml.safe_dump(content)
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(yaml.safe_dump(job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")))
-    with serve(cluster, tmp_path) as file:
-        result = submit(file, *(of(OPTIONS) if kind == "options" else ["--manifest", str(manifest)]))
+    result = submitted(cluster, tmp_path, *(of(OPTIONS) if kind == "options" else ["--manifest", str(manifest)]))
     assert result.exit_code == code, result.output
     where = "--pool" if kind == "options" else str(manifest)
     refused = f"{where}: the reservation of pool gpus has ended, and Google deleted its nodes."
@@ -176,7 +176,7 @@ def test_the_end_of_a_reservation_is_printed_and_refuses_a_run(kind: str, end: s
     assert bool(cluster.created) == (code == 0)
 
 
-def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: Path) -> None:
+def test_code_that_somebody_deleted_comes_again_and_a_run_that_ended_runs_once_more_with_it(tmp_path: Path) -> None:
     cluster = Cluster(published=False)
     with serve(cluster, tmp_path) as file:
         arguments = requests("code", tmp_path)
@@ -184,32 +184,23 @@ def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: 
         code, run = cluster.created
         del cluster.objects[code]
         assert "was submitted before" in submit(file, *arguments).output
-    assert cluster.created == [code, run, code]
-    assert cluster.objects[code]["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+        assert cluster.created == [code, run, code]
+        before = cluster.objects[code]
+        assert before["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+        cluster.objects[run]["status"] = {"terminalState": "Completed"}
+        assert "Submit it once more with --again" in submit(file, *arguments).output
+        assert submit(file, *arguments, "--again").exit_code == 0
+    assert cluster.created == [code, run, code, code, run]
+    assert cluster.objects[code]["binaryData"] == before["binaryData"]
+    assert cluster.objects[code]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 def test_a_run_that_is_refused_after_all_leaves_no_code(tmp_path: Path) -> None:
     cluster = Cluster(["", "refused"], published=False)
-    with serve(cluster, tmp_path) as file:
-        result = submit(file, *requests("code", tmp_path))
+    result = submitted(cluster, tmp_path, *requests("code", tmp_path))
     assert "The cluster refuses the JobSet team-a/first-" in str(result.exception)
     assert len(cluster.created) == 1
     assert [name for name in cluster.objects if name in cluster.created] == []
-
-
-def test_a_run_with_code_that_ended_runs_once_more_with_the_same_code(tmp_path: Path) -> None:
-    cluster = Cluster(published=False)
-    with serve(cluster, tmp_path) as file:
-        arguments = requests("code", tmp_path)
-        submit(file, *arguments)
-        code, run = cluster.created
-        before = cluster.objects[code]
-        cluster.objects[run]["status"] = {"terminalState": "Completed"}
-        assert "Submit it once more with --again" in submit(file, *arguments).output
-        assert submit(file, *arguments, "--again").exit_code == 0
-    assert cluster.created == [code, run, code, run]
-    assert cluster.objects[code]["binaryData"] == before["binaryData"]
-    assert cluster.objects[code]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp_path: Path) -> None:
@@ -227,8 +218,8 @@ def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp
         (folder / "key.pem").write_text("-----BEGIN " + "PRIVATE KEY-----")
         refused = submit(file, *stated, "--workdir", str(folder), "--gpus", "0")
         assert refused.exit_code == 3
-        assert "--workdir: key.pem has a private key" in refused.output
-        assert "--gpus: 0 is below the minimum" in refused.output
+        for text in ("--workdir: key.pem has a private key", "--gpus: 0 is below the minimum"):
+            assert text in refused.output
         missing = submit(file, *stated, "--workdir", str(tmp_path / "none"))
         assert (missing.exit_code, "does not exist" in missing.output) == (2, True)
         manifest = submit(file, "--manifest", str(file), "--workdir", str(folder))
@@ -241,13 +232,8 @@ def with_settings(folder: Path, name: str = "mine", token: str = "t") -> list[st
     run = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
     run["metadata"]["name"] = name
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"rate": "1"}}
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": token}
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "token", "annotations": applied},
-        "stringData": {"key": token},
-    }
+    metadata = {"name": "token", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": token}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"key": token}}
     file = folder / "run.yaml"
     file.write_text(yaml.safe_dump_all([secret, settings, run]))
     return ["--manifest", str(file)]
@@ -256,22 +242,17 @@ def with_settings(folder: Path, name: str = "mine", token: str = "t") -> list[st
 SETTINGS, TOKEN = "/api/v1/namespaces/team-a/configmaps/settings", "/api/v1/namespaces/team-a/secrets/token"
 
 
-def test_a_dry_run_prints_no_value_of_a_secret(tmp_path: Path) -> None:
-    with serve(Cluster(published=False), tmp_path) as file:
-        result = submit(file, *with_settings(tmp_path, token="canary"), "--dry-run")
+def test_a_dry_run_prints_no_value_of_a_secret_and_asks_once_about_equal_pods(tmp_path: Path) -> None:
+    result = submitted(Cluster(published=False), tmp_path, *with_settings(tmp_path, token="canary"), "--dry-run")
     secret, settings, _ = yaml.safe_load_all(result.stdout)
     assert (secret["stringData"], settings["data"]) == ({"key": "(hidden)"}, {"rate": "1"})
     assert "canary" not in result.output
-
-
-def test_equal_pods_are_asked_about_once(tmp_path: Path) -> None:
     run: Any = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
     jobs = [{"name": f"j{index}", "replicas": 1, "template": {"spec": run["spec"]}} for index in range(50)]
     item = {**run, "apiVersion": JOBSET_API, "kind": "JobSet", "spec": {"replicatedJobs": jobs}}
     cluster, manifest = Cluster(published=False), tmp_path / "run.yaml"
     manifest.write_text(yaml.safe_dump(item))
-    with serve(cluster, tmp_path) as file:
-        submit(file, "--manifest", str(manifest), "--dry-run")
+    submitted(cluster, tmp_path, "--manifest", str(manifest), "--dry-run")
     assert len([name for name in cluster.tried if "/pods/" in name]) == 1
 
 
@@ -279,8 +260,7 @@ def test_an_object_that_existed_is_neither_used_nor_deleted(tmp_path: Path) -> N
     cluster = Cluster(published=False)
     theirs: Object = {"kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "team-a", "uid": "theirs"}}
     cluster.objects[SETTINGS] = deepcopy(theirs)
-    with serve(cluster, tmp_path) as file:
-        result = submit(file, *with_settings(tmp_path))
+    result = submitted(cluster, tmp_path, *with_settings(tmp_path))
     assert "ConfigMap team-a/settings exists already, with another content" in str(result.exception)
     assert cluster.objects[SETTINGS] == theirs
     assert TOKEN not in cluster.objects  # a refusal leaves nothing
@@ -304,32 +284,25 @@ def test_an_object_beside_two_runs_stays_with_the_other_one(tmp_path: Path) -> N
 
 
 # --------------------------------------------------------------------------------------------- answers of another shape
-BOMB = "\n".join(
-    [
-        "a0: &a0 {x: 1}",
-        *(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 40)),
-    ]
-)
+NESTED = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 40)]
+BOMB = "\n".join(["a0: &a0 {x: 1}", *NESTED])
 SHAPES: list[Any] = [
-    [],
-    None,
-    "text",
-    7,
-    {"items": None},
-    {"metadata": None},
-    {"metadata": []},
-    {"items": [None]},
-    {"items": {}},
+    *([], None, "text", 7),
+    *({"items": None}, {"metadata": None}, {"metadata": []}, {"items": [None]}, {"items": {}}),
 ]
+
+
+def submitted_with(published: str, folder: Path) -> Result:
+    """The submission to a cluster that publishes this text."""
+    cluster = Cluster()
+    own = cluster.objects[f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"]
+    own["metadata"]["annotations"] = {ANNOTATION: published}
+    return submitted(cluster, folder, *of(ON_L4))
 
 
 @pytest.mark.parametrize("text", [BOMB, "[]", "null", "", "a: [", "{sections: []}", "x" * 10, "!!python/name:os.x y"])
 def test_what_is_published_by_a_stranger_is_not_read(text: str, tmp_path: Path) -> None:
-    cluster = Cluster()
-    path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
-    cluster.objects[path]["metadata"]["annotations"] = {ANNOTATION: text}
-    with serve(cluster, tmp_path) as file:
-        done = submit(file, *of(ON_L4))
+    done = submitted_with(text, tmp_path)
     assert done.exit_code == 0, done.output
     assert "Not checked: fit on the machine" in done.output
 
@@ -337,31 +310,20 @@ def test_what_is_published_by_a_stranger_is_not_read(text: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("path", "wrong"),
     [
-        (("sections", "queues"), None),
-        (("sections", "tenants"), []),
-        (("sections", "tenants"), [[]]),
-        (("sections", "queues", "localQueues"), [{"name": []}]),
-        (
-            ("sections", "queues", "clusterQueues"),
-            [{"name": "cq", "flavors": [{"flavor": "l4", "quota": {"cpu": "x"}}]}],
-        ),
-        (("sections", "gpuPools"), {"name": "gpus"}),
-        (("nodes",), [None]),
-        (("sections", "queues", "clusterQueues"), [{"name": "cq", "flavors": [{"flavor": "l4", "quota": "derive"}]}]),
-        (("sections",), []),
+        *(("sections.queues", None), ("sections.tenants", []), ("sections.tenants", [[]])),
+        ("sections.queues.localQueues", [{"name": []}]),
+        ("sections.queues.clusterQueues", [{"name": "cq", "flavors": [{"flavor": "l4", "quota": {"cpu": "x"}}]}]),
+        ("sections.queues.clusterQueues", [{"name": "cq", "flavors": [{"flavor": "l4", "quota": "derive"}]}]),
+        *(("sections.gpuPools", {"name": "gpus"}), ("nodes", [None]), ("sections", [])),
     ],
 )
-def test_what_is_published_in_another_shape_is_named(path: tuple[str, ...], wrong: Any, tmp_path: Path) -> None:
-    content = yaml.safe_load(TEXT)
-    inner = content
-    for key in path[:-1]:
+def test_what_is_published_in_another_shape_is_named(path: str, wrong: Any, tmp_path: Path) -> None:
+    content = inner = yaml.safe_load(TEXT)
+    *around, last = path.split(".")
+    for key in around:
         inner = inner[key]
-    inner[path[-1]] = wrong
-    cluster = Cluster()
-    own = cluster.objects[f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"]
-    own["metadata"]["annotations"] = {ANNOTATION: yaml.safe_dump(content)}
-    with serve(cluster, tmp_path) as file:
-        done = submit(file, *of(ON_L4))
+    inner[last] = wrong
+    done = submitted_with(yaml.safe_dump(content), tmp_path)
     assert done.exit_code == 0, done.output
     assert f"ConfigMap {CONFIG_MAP} of namespace team-a has another form than this version reads" in done.output
 
@@ -380,6 +342,6 @@ def test_an_answer_of_another_shape_is_an_error_in_words(part: str, shape: Any, 
     for code in (200, 201, 403, 500):
         cluster = Strange()
         cluster.code = code
-        with serve(cluster, tmp_path) as file:
-            done = submit(file, *of({**OPTIONS, "--queue": "other" if part == "localqueues" else "lq"}))
+        stated = {**OPTIONS, "--queue": "other" if part == "localqueues" else "lq"}
+        done = submitted(cluster, tmp_path, *of(stated))
         assert isinstance(done.exception, Stop | SystemExit | None), (code, done.exception)

@@ -1,7 +1,5 @@
 """No text of a pod, an event, a label or a file controls the terminal: what others wrote is cleaned."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,9 +94,8 @@ def raw(file: Path) -> Iterator[str]:
 
 
 def test_what_others_wrote_is_printed_with_echo() -> None:
-    files = (
-        file for file in (ROOT / "gke_ai").rglob("*.py") if "pods" not in file.parts
-    )  # those print to logs of pods
+    # Those of pods print to logs.
+    files = (file for file in (ROOT / "gke_ai").rglob("*.py") if "pods" not in file.parts)
     printing = {str(file.relative_to(ROOT)): [*raw(file)] for file in files}
     assert {name: texts for name, texts in printing.items() if texts and name not in OWN} == {}
     assert [name for name in OWN if not printing.get(name)] == []

@@ -1,7 +1,5 @@
 """A result says which timers of Kubernetes and Kueue its times leave out, and for how long they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_VERSION
@@ -38,26 +36,19 @@ def job(at: float, suspend: bool) -> tuple[float, str, Item, bool]:
     return at, "Job", item, False
 
 
-def test_nothing_is_said_if_no_pod_ends() -> None:
-    assert uncounted(observed(created("a", -1))) == []
-
-
 def test_the_longest_grace_period_of_the_pods_that_end_is_named() -> None:
+    assert uncounted(observed(created("a", -1))) == []
     found = uncounted(observed(*ended("a", 3, grace=120), *ended("b", 4, owner=owned("ReplicaSet", "web", "r"))))
     assert found == ["Pods end at once here. On Google Cloud they may take their grace periods, up to 120 s."]
 
 
-def test_four_pods_that_are_drained_together_wait_80_seconds_as_the_job_controller_counts() -> None:
+def test_pods_that_are_created_again_wait_as_the_job_controller_counts() -> None:
+    # Four pods that are drained together wait 80 seconds, one after the other 10 and 20 seconds.
     pods = [entry for uid in "abcd" for entry in ended(uid, 3.2)]
     assert uncounted(observed(*pods, created("e", 4)))[1:] == [f"{BACKOFF}80 s for llm/job/train."]
-
-
-def test_one_pod_after_the_other_waits_10_and_20_seconds() -> None:
     found = uncounted(observed(*ended("a", 3), created("c", 4), *ended("b", 9), created("d", 10)))
     assert found[1:] == [f"{BACKOFF}30 s for llm/job/train."]
-
-
-def test_pods_of_a_suspended_job_and_pods_that_do_not_come_back_wait_for_nothing() -> None:
+    # Pods of a suspended Job and pods that do not come back wait for nothing.
     suspended = [job(-1, False), job(3.1, True), *ended("a", 3), created("b", 20)]
     assert len(uncounted(observed(*suspended))) == 1
     assert len(uncounted(observed(*ended("a", 3)))) == 1
@@ -73,29 +64,22 @@ def test_the_timeout_of_kueue_is_named_if_it_is_on() -> None:
     assert "waitForPodsReady (30m) runs" in pods_ready({}, KUEUE_VERSION)[0], "the default since 0.19"
 
 
-def test_the_time_limits_of_runs_are_named_the_nearest_first() -> None:
+def test_the_time_limits_of_runs_and_pods_are_named_the_nearest_first() -> None:
     """Kueue's own limit, without what an earlier admission used of it, and that of a Job."""
     admitted = workload("w", owned("Job", "first", "f"), flavor="l4")
     admitted["spec"]["maximumExecutionTimeSeconds"] = 900
     admitted["status"]["accumulatedPastExecutionTimeSeconds"] = 300
     labeled = {"metadata": {"name": "first", "namespace": "llm", "uid": "f", "labels": {MAX_EXEC_TIME: "900"}}}
     bounded: Item = {"metadata": {"name": "b", "namespace": "llm", "uid": "b"}, "spec": {"activeDeadlineSeconds": 60}}
-    seen = observed(
-        (-1.0, "Workload", admitted, False), (-1.0, "Job", {**labeled, "spec": {}}, False), (2.0, "Job", bounded, False)
-    )
+    before = (-1.0, "Workload", admitted, False), (-1.0, "Job", {**labeled, "spec": {}}, False)
+    seen = observed(*before, (2.0, "Job", bounded, False))
     (note,) = uncounted(seen)
     assert note.endswith("so long after it started: llm/job/b 60 s and llm/job/first 600 s.")
     assert uncounted(observed((1.0, "Job", {**bounded, "spec": {**bounded["spec"], "suspend": True}}, False))) == []
-
-
-def test_the_deadline_of_pods_is_named() -> None:
-    """The kubelet fails such a pod, and its Job creates another."""
+    # The kubelet fails such a pod, and its Job creates another.
     late = pod("x", owned("Job", "mine", "m"))
     late["spec"]["activeDeadlineSeconds"] = 1200
     assert uncounted(observed((1.0, "Pod", late, False)))[0].endswith("so long after it started: llm/job/mine 1200 s.")
-
-
-def test_the_limit_of_a_job_set_is_that_of_its_jobs() -> None:
     jobs = [{"template": {"spec": {"activeDeadlineSeconds": seconds}}} for seconds in (900, 60)]
     assert time_limit({"metadata": {}, "spec": {"replicatedJobs": jobs}}) == 60
     assert time_limit({"metadata": {"labels": {MAX_EXEC_TIME: "x"}}, "spec": {}}) is None

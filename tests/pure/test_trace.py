@@ -1,7 +1,5 @@
 """A trace is read as typed rows, and every mistake names its line and column; public formats become the same rows."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,18 +27,11 @@ def file(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_a_row_becomes_a_submission(tmp_path: Path) -> None:
-    (row,) = read(file(tmp_path, HEADER, ROW))
-    assert row == Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True, "required=block")
-
-
-def test_checkpoints_spot_and_topology_may_be_left_out(tmp_path: Path) -> None:
-    header, row = (text.rsplit(",", 3)[0] for text in (HEADER, ROW))
-    (submission,) = read(file(tmp_path, header, row))
-    assert (submission.checkpoint, submission.spot, submission.topology) == (0.0, False, "")
-
-
-def test_rows_are_read_in_order_of_time(tmp_path: Path) -> None:
+def test_rows_become_submissions_in_order_of_time(tmp_path: Path) -> None:
+    submission = Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True, "required=block")
+    assert read(file(tmp_path, HEADER, ROW)) == (submission,)
+    shorter = (text.rsplit(",", 3)[0] for text in (HEADER, ROW))
+    assert read(file(tmp_path, *shorter)) == (replace(submission, checkpoint=0.0, spot=False, topology=""),)
     assert [row.time for row in read(file(tmp_path, HEADER, ROW, ROW.replace("12.5", "3")))] == [3.0, 12.5]
 
 
@@ -53,6 +44,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     rows = (replace(rows[0], topology="preferred=host"), *rows[1:])
     path.write_text(written(rows))
     assert read(path) == rows
+    bad = ROW.replace("3600", "long")
+    with pytest.raises(Stop) as stop:
+        read(file(tmp_path, HEADER, *[bad] * 50))
+    assert [line.split(",")[1] for line in str(stop.value).splitlines()] == [f" line {n}" for n in range(2, 12)]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +55,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     [
         *(("time", value) for value in ("", "-1", "nan", "inf", "1e300", "noon")),
         *(("queue", value) for value in ("", "gpus", "a/b/c", "Team/gpus", "team/../gpus")),
-        ("priority", "not a name"),
         *(("pods", value) for value in ("0", "1.5", "-1", "9999999999999", "٣")),
-        ("accelerators", "-1"),
-        ("cpu", "four"),
-        ("memory", "16Gi"),
+        *(("priority", "not a name"), ("accelerators", "-1"), ("cpu", "four"), ("memory", "16Gi")),
         *(("duration", value) for value in ("0", "-5", "1e12")),
-        ("checkpoint", "-1"),
-        ("spot", "maybe"),
+        *(("checkpoint", "-1"), ("spot", "maybe")),
         *(("topology", value) for value in ("block", "required=rack", "unconstrained=block", "required=")),
     ],
 )
@@ -75,13 +66,6 @@ def test_a_mistake_names_its_line_and_column(tmp_path: Path, column: str, value:
     values = dict(zip(COLUMNS, ROW.split(","), strict=True)) | {column: value}
     with pytest.raises(Stop, match=rf"trace.csv, line 3, column {column}: '{value}': use ".replace("/", "\\/")):
         read(file(tmp_path, HEADER, ROW, ",".join(values.values())))
-
-
-def test_ten_mistakes_are_reported_at_once(tmp_path: Path) -> None:
-    bad = ROW.replace("3600", "long")
-    with pytest.raises(Stop) as stop:
-        read(file(tmp_path, HEADER, *[bad] * 50))
-    assert [line.split(",")[1] for line in str(stop.value).splitlines()] == [f" line {n}" for n in range(2, 12)]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +102,14 @@ def test_hostile_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read(file(tmp_path, HEADER, ROW))
 
 
-# ---------------------------------------------------------------------------------------------------------- generator
-def test_the_same_seed_gives_the_same_trace() -> None:
+def test_the_same_seed_gives_the_same_trace_of_small_enough_runs_and_a_part_begins_at_zero() -> None:
     sources = [Source("team/gpus"), Source("team/tpus")]
     first, again, other = (generate(sources, 100, seed) for seed in (1, 1, 2))
     assert first == again
     assert first != other
+    assert {row.pods for row in generate([Source("team/a", most_pods=2)], 200, seed=1)} == {1, 2}
+    rows = [Submission(hour * 3600.0, "team/gpus", "", 1, 1, 1, 1, 60) for hour in range(5)]
+    assert [row.time for row in window(rows, start=1, hours=2)] == [0.0, 3600.0]
 
 
 def test_a_generated_trace_has_the_stated_distributions() -> None:
@@ -141,11 +127,6 @@ def test_a_generated_trace_has_the_stated_distributions() -> None:
     assert sum(row.spot for row in rows) / len(rows) == pytest.approx(distributions.SPOT, abs=0.02)
 
 
-def test_a_run_is_no_larger_than_its_source_allows() -> None:
-    assert {row.pods for row in generate([Source("team/a", most_pods=2)], 200, seed=1)} == {1, 2}
-
-
-# ---------------------------------------------------------------------------------- public formats, rows of our own
 QUEUES = {"": "team/gpus", "LS": "team/servers"}
 ALIBABA = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time",
@@ -166,52 +147,37 @@ HELIOS = (
 )
 
 
-def test_a_task_of_alibaba_is_one_pod_with_whole_gpus(tmp_path: Path) -> None:
-    shared, whole = import_table(file(tmp_path, *ALIBABA), "alibaba", QUEUES)
-    assert shared == Submission(0, "team/servers", "", 1, 1, 0.5, 1.0, 600)
-    assert whole == Submission(100, "team/gpus", "", 1, 2, 8.0, 32.0, 3600)
-
-
-def test_a_job_of_acme_has_a_pod_on_each_node(tmp_path: Path) -> None:
-    (job,) = import_table(file(tmp_path, *ACME), "acme", QUEUES)
-    assert job == Submission(0, "team/gpus", "", 2, 8, 32.0, 128.0, 3600)
-
-
-def test_a_job_of_helios_that_used_no_time_is_left_out(tmp_path: Path) -> None:
-    (job,) = import_table(file(tmp_path, *HELIOS), "helios", {"vcX": "team/vc"})
-    assert job == Submission(0, "team/vc", "", 1, 8, 32.0, 128.0, 249)
-
-
-def test_a_job_of_philly_has_the_servers_of_its_last_attempt_and_the_time_of_all() -> None:
-    (job,) = import_philly((Path(__file__).parent.parent / "data" / "philly.json"), QUEUES)
-    assert job == Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
+def test_public_formats_become_submissions(tmp_path: Path) -> None:
+    # A task of Alibaba is one pod with whole GPUs. A job of Acme has a pod on each node.
+    assert import_table(file(tmp_path, *ALIBABA), "alibaba", QUEUES) == (
+        Submission(0, "team/servers", "", 1, 1, 0.5, 1.0, 600),
+        Submission(100, "team/gpus", "", 1, 2, 8.0, 32.0, 3600),
+    )
+    job = Submission(0, "team/gpus", "", 2, 8, 32.0, 128.0, 3600)
+    assert import_table(file(tmp_path, *ACME), "acme", QUEUES) == (job,)
+    # A job of Helios that used no time is left out. One of Philly has the time of all attempts.
+    job = Submission(0, "team/vc", "", 1, 8, 32.0, 128.0, 249)
+    assert import_table(file(tmp_path, *HELIOS), "helios", {"vcX": "team/vc"}) == (job,)
+    job = Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
+    assert import_philly((Path(__file__).parent.parent / "data" / "philly.json"), QUEUES) == (job,)
+    assert imports.FORMATS == ("alibaba", "acme", "helios", "philly", "snapshot")
 
 
 def test_finished_and_running_workloads_of_a_snapshot_are_runs(tmp_path: Path) -> None:
-    def workload(name: str, admitted: str, finished: str = "") -> dict[str, Any]:
-        kinds = {"Admitted": admitted} | ({"Finished": finished} if finished else {})
+    def workload(name: str, **conditions: str) -> dict[str, Any]:
         requests = {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "1"}
-        asked = {} if finished else {"topologyRequest": {"required": LEVELS["block"]}}
+        asked = {} if "Finished" in conditions else {"topologyRequest": {"required": LEVELS["block"]}}
         pod = {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
+        pod_sets = [{"name": "main", "count": 2, "template": pod, **asked}]
+        times = {kind: f"2026-11-01T00:{minute}:00Z" for kind, minute in conditions.items()}
+        true = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind, at in times.items()]
         return {
             "metadata": {"name": name, "namespace": "team", "creationTimestamp": "2026-11-01T00:00:00Z"},
-            "spec": {
-                "queueName": "gpus",
-                "priorityClassRef": {"name": "low"},
-                "podSets": [{"name": "main", "count": 2, "template": pod, **asked}],
-            },
-            "status": {
-                "conditions": [
-                    {"type": kind, "status": "True", "lastTransitionTime": at} for kind, at in kinds.items() if at
-                ]
-            },
+            "spec": {"queueName": "gpus", "priorityClassRef": {"name": "low"}, "podSets": pod_sets},
+            "status": {"conditions": true},
         }
 
-    workloads = [
-        workload("done", "2026-11-01T00:01:00Z", "2026-11-01T00:11:00Z"),
-        workload("runs", "2026-11-01T00:30:00Z"),
-        workload("waits", ""),
-    ]
+    workloads = [workload("done", Admitted="01", Finished="11"), workload("runs", Admitted="30"), workload("waits")]
     snapshot = Snapshot(takenAt=datetime(2026, 11, 1, 1, tzinfo=UTC), stack="prod", objects={"Workload": workloads})
     runs = import_snapshot(tmp_path / "snapshot.json", snapshot)
     done = Submission(0, "team/gpus", "low", 2, 1, 0.5, 2.0, 600)
@@ -242,18 +208,9 @@ def test_another_file_than_phillys_is_refused(tmp_path: Path, text: str) -> None
         import_philly(file(tmp_path, text), QUEUES)
 
 
-def test_a_part_of_a_trace_begins_at_zero() -> None:
-    rows = [Submission(hour * 3600.0, "team/gpus", "", 1, 1, 1, 1, 60) for hour in range(5)]
-    assert [row.time for row in window(rows, start=1, hours=2)] == [0.0, 3600.0]
-
-
 def test_random_bytes_give_a_message_and_no_traceback(tmp_path: Path) -> None:
     chance = random.Random(1)
     for _ in range(300):
         line = "".join(chance.choice('0123456789,."-\n team/gpus') for _ in range(chance.randrange(80)))
         with pytest.raises(Stop):
             read(file(tmp_path, HEADER, line, "x"))
-
-
-def test_formats_are_those_of_the_command() -> None:
-    assert imports.FORMATS == ("alibaba", "acme", "helios", "philly", "snapshot")

@@ -1,7 +1,5 @@
 """A trial: what a budget allows, what the file says and never says, and what a killed trial leaves in its record."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -52,7 +50,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-# ----------------------------------------------------------------------------------------------------------- the budget
 @pytest.mark.parametrize(
     ("hourly", "budget", "minutes", "seconds"),
     [
@@ -77,11 +74,24 @@ def test_a_budget_without_room_for_one_of_each_step_is_refused(hourly: str, budg
     assert limit(Decimal(hourly), "EUR", Decimal(least[1]), int(least[2]), TIMES).seconds >= TIMES.all
 
 
-def test_costs_are_rounded_up() -> None:
+def test_costs_are_rounded_up_and_machines_with_and_without_accelerators_count_at_their_maximum() -> None:
     limits = Limit(Decimal("1.20"), "EUR", Decimal(20), 3600, 60)
-    assert [limits.cost(seconds) for seconds in (0, 1, 3600, 3601)] == [
-        Decimal(text) for text in ("0", "0.01", "1.20", "1.21")
-    ]
+    costs = [limits.cost(seconds) for seconds in (0, 1, 3600, 3601)]
+    assert costs == [Decimal(text) for text in ("0", "0.01", "1.20", "1.21")]
+    stack = {item.urn: item for item in (pool("g2-standard-24", 2), pool("e2-standard-8", 3))}
+    assert hourly_cost(stack, table(g2_standard_24=5, e2_standard_8=1)) == 13
+    for missing, known in (("e2-standard-8", "g2_standard_24"), ("g2-standard-24", "e2_standard_8")):
+        with pytest.raises(Stop, match=f"no price of {missing}/onDemand"):
+            hourly_cost(stack, table(**{known: 5}))
+    registered = resources(shared_record(configuration("examples/multislice-training.yaml")))
+    stack = {item.urn: item for item in registered}
+    with pytest.raises(Stop) as refused:
+        hourly_cost(stack, table(g2_standard_24=1))
+    unknown = str(refused.value).partition("no price of ")[2].partition(", so")[0].split(", ")
+    assert "ct5lp-hightpu-4t/onDemand" in unknown
+    all_prices = {key: 2 if key.startswith("ct5lp") else 0 for key in unknown}
+    found = prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": all_prices})
+    assert hourly_cost(stack, found) == 12, "three slices of two machines each"
 
 
 def pool(machine: str, count: int) -> Resource:
@@ -91,59 +101,23 @@ def pool(machine: str, count: int) -> Resource:
 
 
 def table(**per_hour: int) -> prices.Prices:
-    """A price table."""
     keys = {key.replace("_", "-") + "/onDemand": price for key, price in per_hour.items()}
     return prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": keys})
 
 
-def test_machines_with_and_without_accelerators_count_at_their_maximum() -> None:
-    stack = {item.urn: item for item in (pool("g2-standard-24", 2), pool("e2-standard-8", 3))}
-    assert hourly_cost(stack, table(g2_standard_24=5, e2_standard_8=1)) == 13
-    with pytest.raises(Stop, match="no price of e2-standard-8/onDemand"):
-        hourly_cost(stack, table(g2_standard_24=5))
-    with pytest.raises(Stop, match="no price of g2-standard-24/onDemand"):
-        hourly_cost(stack, table(e2_standard_8=1))
-
-
-def test_the_slices_of_multislice_training_count_together() -> None:
-    registered = resources(shared_record(configuration("examples/multislice-training.yaml")))
-    stack = {item.urn: item for item in registered}
-    with pytest.raises(Stop) as refused:
-        hourly_cost(stack, table(g2_standard_24=1))
-    missing = str(refused.value).partition("no price of ")[2].partition(", so")[0].split(", ")
-    assert "ct5lp-hightpu-4t/onDemand" in missing
-    all_prices = {key: 2 if key.startswith("ct5lp") else 0 for key in missing}
-    found = prices.parse({"currency": "EUR", "date": "2026-11-20", "perHour": all_prices})
-    assert hourly_cost(stack, found) == 12, "three slices of two machines each"
-
-
-def test_google_cloud_gets_more_time_for_each_step_than_the_emulator() -> None:
+def test_google_cloud_gets_more_time_for_each_step_and_times_are_written_for_people() -> None:
     pairs = zip(fields(ON_GOOGLE_CLOUD), fields(ON_EMULATOR), strict=True)
     assert all(getattr(ON_GOOGLE_CLOUD, a.name) > getattr(ON_EMULATOR, b.name) > 0 for a, b in pairs)
+    assert [shown(seconds) for seconds in (50.4, 250, 3900)] == ["50 s", "4 min 10 s", "1 h 05 min"]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(50.4, "50 s"), (250, "4 min 10 s"), (3900, "1 h 05 min")])
-def test_a_time_is_written_for_people(seconds: float, text: str) -> None:
-    assert shown(seconds) == text
-
-
-# ------------------------------------------------------------------------------------------------------------- the file
 def outcome(**changed: Any) -> Outcome:
-    """The outcome of a trial."""
     steps = (Step("up", DONE, 60), Step("verify", DONE, 5), Step("smoke", DONE, 5), Step("down", DONE, 50))
-    parts: dict[str, Any] = {
-        "system": "mixed-training-inference",
-        "place": "Google Cloud",
-        "project": "",
-        "versions": (("gke-ai", "0.4.0"),),
-        "limit": Limit(Decimal(30), "EUR", Decimal(20), 2400, 900),
-        "steps": steps,
-        "claims": (Claim("allocatable", "pass", 3),),
-        "durations": (Measured("node-ready", 92, 95, 2),),
-        "servers": (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),),
-        "deleted": True,
-    }
-    return Outcome(**{**parts, **changed})
+    servers = (Answers("default/tgi", "TGI", 8, 0, "0.20 s", "0.31 s"),)
+    parts: dict[str, Any] = {"system": "mixed-training-inference", "place": "Google Cloud", "project": ""}
+    parts |= {"versions": (("gke-ai", "0.4.0"),), "limit": Limit(Decimal(30), "EUR", Decimal(20), 2400, 900)}
+    parts |= {"steps": steps, "claims": (Claim("allocatable", "pass", 3),), "servers": servers, "deleted": True}
+    return Outcome(**{**parts, "durations": (Measured("node-ready", 92, 95, 2),), **changed})
 
 
 def test_the_file_has_versions_times_results_and_costs() -> None:
@@ -158,21 +132,18 @@ def test_the_file_has_versions_times_results_and_costs() -> None:
         assert line in text.splitlines()
 
 
-def test_the_file_says_what_went_wrong() -> None:
+def test_the_file_says_what_went_wrong_and_the_project_only_if_the_user_says_so() -> None:
     steps = (Step("up", OUT_OF_BUDGET, 60, ("ZONE_RESOURCE_POOL_EXHAUSTED",)), Step("down", FAILED, 50))
     found = outcome(steps=steps, claims=(), durations=(), servers=(), deleted=False)
-    assert found.result == OUT_OF_BUDGET
-    assert "- Result: out of budget. NOT everything is deleted." in found.written()
-    assert "| up | out of budget | 1 min 00 s | ZONE_RESOURCE_POOL_EXHAUSTED |" in found.written()
-    assert "## Smoke" not in found.written()
-
-
-def test_the_project_is_in_the_file_only_if_the_user_says_so() -> None:
+    text = found.written()
+    assert (found.result, "## Smoke" in text) == (OUT_OF_BUDGET, False)
+    assert "- Result: out of budget. NOT everything is deleted." in text
+    assert "| up | out of budget | 1 min 00 s | ZONE_RESOURCE_POOL_EXHAUSTED |" in text
     assert "Project" not in outcome().written()
     assert "- Project: my-project\n" in outcome(project="my-project").written()
 
 
-def test_only_known_reasons_of_a_message_reach_the_file() -> None:
+def test_only_known_reasons_of_a_message_reach_the_file_and_a_failed_claim_fails_its_step() -> None:
     message = (
         "googleapi: Error 403: Quota 'GPUS' exceeded in projects/secret-project for user@example.com, QUOTA_EXCEEDED; "
         "QUOTA_EXCEEDED; SECRET_TOKEN hf_canary PERMISSION_DENIED"
@@ -186,20 +157,15 @@ def test_only_known_reasons_of_a_message_reach_the_file() -> None:
     assert timed(steps, "up", refused) is None
     text = outcome(steps=tuple(steps)).written()
     assert [canary for canary in ("secret-project", "user@example.com", "hf_canary", "GPUS") if canary in text] == []
-
-
-def test_a_failed_claim_or_answer_fails_its_step() -> None:
-    steps: list[Step] = []
+    steps = []
     bad = outcome(claims=(Claim("grant", "fail", 1),), servers=(Answers("a/b", "vLLM", 8, 1, "–", "–"),))
     for name in ("verify", "smoke"):
         assert timed(steps, name, lambda: bad) is bad
     assert [step.result for step in steps] == [FAILED, FAILED]
 
 
-# ----------------------------------------------------------------------------------------------------------- the limits
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Restores the handlers of signals."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)}
     yield
     for number, handler in before.items():
@@ -238,19 +204,15 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Step]]:
     return run
 
 
-@pytest.mark.usefixtures("handlers")
-def test_the_end_of_the_budget_interrupts_the_update(shell: Callable[[str], list[Step]], tmp_path: Path) -> None:
+def test_the_end_of_the_budget_interrupts_the_update_and_kills_an_endless_one(
+    shell: Callable[[str], list[Step]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (step,) = shell(f"trap 'echo > {tmp_path}/interrupted; exit 1' INT; sleep 60 & wait")
-    assert step.result == OUT_OF_BUDGET
-    assert (tmp_path / "interrupted").exists()
-
-
-@pytest.mark.usefixtures("handlers")
-def test_an_endless_update_is_killed(shell: Callable[[str], list[Step]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (step.result, (tmp_path / "interrupted").exists()) == (OUT_OF_BUDGET, True)
+    Record("trial-x", "x.yaml", Process.of(os.getpid())).remove()
     monkeypatch.setattr(command, "FINISH_SECONDS", 0.5)
     (step,) = shell("trap '' INT; sleep 60")
-    assert step.result == OUT_OF_BUDGET
-    assert step.seconds < 20
+    assert (step.result, step.seconds < 20) == (OUT_OF_BUDGET, True)
 
 
 @pytest.mark.usefixtures("handlers")
@@ -259,7 +221,6 @@ def test_a_failed_update_gives_the_reasons_that_it_printed(shell: Callable[[str]
     assert (step.result, step.reasons) == (FAILED, ("QUOTA_EXCEEDED",))
 
 
-# ----------------------------------------------------------------------------------------------------------- the record
 def test_a_second_trial_is_refused_while_one_runs_and_after_a_kill(state: Path) -> None:
     config = state / "trials" / "trial-x" / "x.yaml"
     config.parent.mkdir(parents=True)
@@ -282,41 +243,36 @@ def test_a_second_trial_is_refused_while_one_runs_and_after_a_kill(state: Path) 
     assert not list(record.folder().glob("*"))
 
 
-def test_another_process_with_the_same_id_is_not_the_trial() -> None:
+def test_another_process_with_the_same_id_is_not_the_trial_and_a_damaged_record_is_refused() -> None:
     assert Process.of(os.getpid()).runs
     assert not Process(os.getpid(), "1").runs
     assert "did not delete" in refusal(Record("trial-x", "x.yaml", Process(os.getpid(), "1")))
-
-
-def test_a_damaged_record_is_refused_with_what_to_do() -> None:
     record.folder().mkdir()
     (record.folder() / "trial-x.json").write_text("{")
     with pytest.raises(Stop, match=r"trial-x\.json is damaged\. Delete the stack trial-x with gke-ai down"):
         read("trial-x")
 
 
-def options(name: str, **more: Any) -> Options:
-    """The options of a trial."""
-    return Options(ROOT / "examples" / f"{name}.yaml", Decimal(20), Path("p"), 60, Path("o"), print, **more)
+def options(file: Path, project: str = "") -> Options:
+    return Options(file, Decimal(20), Path("p"), 60, Path("o"), print, project)
 
 
-def test_nothing_of_a_trial_is_protected_or_kept(tmp_path: Path) -> None:
+def test_nothing_of_a_trial_is_protected_or_kept_and_google_cloud_needs_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "mine.yaml"
     kept = {"gke-ai:buckets": [{"name": "a", "protect": True, "onDestroy": "keep"}]}
     source.write_text(yaml.safe_dump({"config": {**kept, "gke-ai:cluster": {"name": "c", "protect": True}}}))
-    file = written_configuration(Options(source, Decimal(20), Path("p"), 60, Path("o"), print, project="my-project"))
+    file = written_configuration(options(source, "my-project"))
     assert yaml.safe_load(file.read_text())["config"] == {
         "gcp:project": "my-project",
         "gke-ai:cluster": {"name": "c"},
         "gke-ai:buckets": [{"name": "a", "protect": False, "onDestroy": "delete"}],
     }
-
-
-def test_google_cloud_needs_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("GKE_AI_STATE")
     monkeypatch.setattr(record, "ROOT", tmp_path)
     with pytest.raises(Stop, match="needs a project: --project my-project"):
-        written_configuration(options("multislice-training"))
+        written_configuration(options(ROOT / "examples" / "multislice-training.yaml"))
 
 
 def test_a_stack_that_is_not_the_trials_is_never_deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A pod does not choose what runs on this machine: every way to another command, code or file is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os
@@ -99,42 +97,35 @@ def bucket_volume(**attributes: str) -> Object:
 
 def test_a_named_command_gets_values_of_the_pod(launcher_for: Any, program: LocalProgram) -> None:
     variables = {"RANK": "0", "MASTER_ADDR": "run-0.run", "MASTER_PORT": "29500", "CHECKPOINT_DIR": "/data/run"}
-    spec = container(
-        variables=variables, args=["--out=/data/x", "--rank=$(RANK)"], volumeMounts=[mount("/data", "data")]
-    )
+    args, mounts = ["--out=/data/x", "--rank=$(RANK)"], [mount("/data", "data")]
+    spec = container(variables=variables, args=args, volumeMounts=mounts)
     launch: Launch = asyncio.run(launcher_for(pod(spec, bucket_volume())).launch(spec, program))
     data = launch.paths.folders["/data"]
     assert launch.command == ["python", "train.py", f"--out={data}/x", "--rank=0"]
     assert launch.working_directory == program.folder
-    assert {name: launch.environment[name] for name in variables} == {
-        "RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "30000",
-        "CHECKPOINT_DIR": f"{data}/run",
-    }
+    given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "30000", "CHECKPOINT_DIR": f"{data}/run"}
+    assert {name: launch.environment[name] for name in variables} == {"RANK": "0", **given}
     environment = {**launch.environment, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
     printed = subprocess.check_output(launch.command, env=environment, cwd=launch.working_directory, text=True)
     assert printed == f"{program.folder} ['--out={data}/x', '--rank=0']\n"
+
+
+OTHER_COMMANDS = [("/bin/sh", "-c", "id"), ("python", "-c", "code", "train.py"), ("python",), ("python", "/x/train.py")]
+NO_PATHS = ("/", "python", "/x/../app", "/a;id")
 
 
 @pytest.mark.parametrize(
     ("spec", "volumes", "message"),
     [
         # Another command, or an interpreter's options before the program.
-        (container("/bin/sh", "-c", "id"), [], "is not one that you named"),
-        (container("python", "-c", "code", "train.py"), [], "is not one that you named"),
-        (container("python"), [], "is not one that you named"),
-        (container("python", "/data/train.py"), [], "is not one that you named"),
+        *((container(*words), [], "is not one that you named") for words in OTHER_COMMANDS),
         # Another working directory, where a file has the name of the program.
         (container(workingDir="/code", volumeMounts=[mount("/code")]), [CONFIG_MAP], "the working directory /code"),
         (container(workingDir="/"), [], "the working directory / is not"),
         # A volume in place of the program, of its folder, or of a word of the command.
         (container(volumeMounts=[mount("/app")]), [CONFIG_MAP], "would replace the program in /app"),
-        (container(volumeMounts=[mount("/")]), [CONFIG_MAP], "is not an absolute path"),
         (container(volumeMounts=[mount("train.py", subPath="train.py")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("python")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("/x/../app")]), [CONFIG_MAP], "is not an absolute path"),
-        (container(volumeMounts=[mount("/a;id")]), [CONFIG_MAP], "is not an absolute path"),
+        *((container(volumeMounts=[mount(path)]), [CONFIG_MAP], "is not an absolute path") for path in NO_PATHS),
         # A folder of the user, or a script for a shell, as the path in a volume.
         (container(volumeMounts=[mount("/data", "data")]), [bucket_volume(mountOptions="only-dir=../..")], "leads out"),
         (container(volumeMounts=[mount("/data", "data")]), [bucket_volume(mountOptions="only-dir=a;id")], "plain"),
@@ -162,24 +153,29 @@ def test_a_pod_does_not_choose_what_runs(
         asyncio.run(launching)
 
 
-def test_a_word_of_the_command_is_never_a_file_of_the_cluster(launcher_for: Any, tmp_path: Path) -> None:
+def test_a_word_of_the_command_is_never_a_file_of_the_cluster_and_arguments_need_permission(
+    launcher_for: Any, tmp_path: Path, program: LocalProgram
+) -> None:
     named = LocalProgram("trainer", str(tmp_path), "/app", sys.prefix, ["/opt/python", "/code/train.py", "..."])
     spec = container("/opt/python", "/code/train.py", volumeMounts=[mount("/opt", "data"), mount("/code")])
     with pytest.raises(NotStarted, match="in a volume whose files come from the cluster"):
         asyncio.run(launcher_for(pod(spec, CONFIG_MAP, bucket_volume())).launch(spec, named))
     spec["volumeMounts"].pop()
     assert asyncio.run(launcher_for(pod(spec, bucket_volume())).launch(spec, named)).command[0] == "/opt/python"
+    exact = LocalProgram(**{**program.__dict__, "command": ["python", "train.py", "--steps=3"]})
+    for spec in (container(args=["--steps=4"]), container(), container("python", "train.py", "--steps=3", "--more")):
+        with pytest.raises(NotStarted, match="is not one that you named"):
+            asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
+    for spec in (container(args=["--steps=3"]), {"name": "c", "image": "trainer"}):
+        launch = asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
+        assert launch.command == ["python", "train.py", "--steps=3"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "HOME", "PYTHONPATH"),
-        *("PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHOME"),
-        *("BASH_ENV", "ENV", "CC", "GCONV_PATH", "PET_RUN_PATH", "PET_RDZV_ENDPOINT", "PET_NO_PYTHON", "HF_ENDPOINT"),
-        *("GKE_AI_CLUSTER", "GKE_AI_POD", "MY_VARIABLE"),
-    ],
-)
+OF_PYTHON = ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONWARNINGS", "PYTHONHOME", "PET_RUN_PATH", "PET_RDZV_ENDPOINT")
+OF_OTHERS = ("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "HOME", "BASH_ENV", "ENV", "CC", "GCONV_PATH", "PET_NO_PYTHON")
+
+
+@pytest.mark.parametrize("name", [*OF_PYTHON, *OF_OTHERS, "HF_ENDPOINT", "GKE_AI_CLUSTER", "GKE_AI_POD", "MY_VARIABLE"])
 def test_variable_that_nobody_allowed_stops_the_container(launcher_for: Any, program: LocalProgram, name: str) -> None:
     spec = container(variables={name: "x"})
     with pytest.raises(NotStarted, match=f"--env {name}"):
@@ -197,17 +193,6 @@ def test_the_run_of_the_tutorial_needs_no_more_than_the_command_that_the_tutoria
     trusted.check_variables((variable["name"] for variable in spec["env"]), named)
 
 
-def test_arguments_need_the_users_permission(launcher_for: Any, program: LocalProgram) -> None:
-    exact = LocalProgram(**{**program.__dict__, "command": ["python", "train.py", "--steps=3"]})
-    for spec in (container(args=["--steps=4"]), container(), container("python", "train.py", "--steps=3", "--more")):
-        with pytest.raises(NotStarted, match="is not one that you named"):
-            asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
-    for spec in (container(args=["--steps=3"]), {"name": "c", "image": "trainer"}):
-        launch = asyncio.run(launcher_for(pod(spec)).launch(spec, exact))
-        assert launch.command == ["python", "train.py", "--steps=3"]
-
-
-# ---------------------------------------------------------------------------------------------------------- model cache
 def download() -> Object:
     """The pod of a Job that fills a bucket, as the product creates it."""
     spec = download_pod(Download("b", "google/gemma", "main", TokenSecret(name="hf", key="token"), 60), "program")
@@ -221,9 +206,8 @@ def test_a_job_of_the_model_cache_runs_the_program_of_this_checkout(launcher_for
     assert model_cache.fills(job, spec)
     launch: Launch = asyncio.run(launcher_for(job).fill(spec, hub.url))
     assert launch.environment["HF_TOKEN"] == "hf_x"
-    done = subprocess.run(
-        launch.command, env=launch.environment, cwd=launch.working_directory, capture_output=True, text=True
-    )
+    place: Any = {"env": launch.environment, "cwd": launch.working_directory}
+    done = subprocess.run(launch.command, **place, capture_output=True, text=True)
     hub.stop()
     assert "google/gemma is complete" in done.stdout, done
     assert (launch.paths.folders["/models"] / "google" / "gemma" / "main" / "COMPLETE").exists()
@@ -235,11 +219,8 @@ def test_a_job_of_the_model_cache_runs_the_program_of_this_checkout(launcher_for
 @pytest.mark.parametrize(
     "change",
     [
-        {"command": ["/bin/sh", "-c", "id"]},
-        {"args": ["-c", "code"]},
-        {"image": "example.com/python"},
-        {"namespace": "llm"},
-        {"serviceAccountName": "default"},
+        *({"command": ["/bin/sh", "-c", "id"]}, {"args": ["-c", "code"]}, {"image": "example.com/python"}),
+        *({"namespace": "llm"}, {"serviceAccountName": "default"}),
     ],
 )
 def test_no_other_pod_with_the_image_runs_anything(change: dict[str, Any]) -> None:
@@ -253,11 +234,8 @@ def test_no_other_pod_with_the_image_runs_anything(change: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("MODEL_DIRECTORY", "/home/user"),
-        ("MODEL_DIRECTORY", "/models/../../home"),
-        ("MODEL", "../.."),
-        ("REVISION", "../../../.."),
-        ("PYTHONPATH", "/elsewhere"),
+        *(("MODEL_DIRECTORY", "/home/user"), ("MODEL_DIRECTORY", "/models/../../home")),
+        *(("MODEL", "../.."), ("REVISION", "../../../.."), ("PYTHONPATH", "/elsewhere")),
     ],
 )
 def test_a_job_of_the_model_cache_writes_only_to_its_folder(launcher_for: Any, name: str, value: str) -> None:

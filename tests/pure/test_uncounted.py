@@ -1,7 +1,5 @@
 """Accelerators that tenants have on nodes, beside those that Kueue counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,11 +19,8 @@ def quota(namespace: str = "team-a", bound: str = "6") -> Object:
 
 def pod(gpus: int = 1, node: str = "n", phase: str = "Running", **metadata: Any) -> Object:
     container = {"resources": {"limits": {GPU: str(gpus)}}}
-    return {
-        "metadata": {"namespace": "team-a", **metadata},
-        "spec": {"containers": [container], **({"nodeName": node} if node else {})},
-        "status": {"phase": phase},
-    }
+    spec = {"containers": [container], **({"nodeName": node} if node else {})}
+    return {"metadata": {"namespace": "team-a", **metadata}, "spec": spec, "status": {"phase": phase}}
 
 
 def workload(gpus: int, finished: bool = False, namespace: str = "team-a") -> Object:
@@ -41,10 +36,8 @@ ENDING = {"deletionTimestamp": "2026-11-28T09:00:00Z"}
 @pytest.mark.parametrize(
     ("pods", "workloads"),
     [
-        ([], []),
-        ([pod(2), pod(1)], [workload(3)]),
+        *(([], []), ([pod(2), pod(1)], [workload(3)]), ([pod(1, phase="Succeeded")], [])),
         ([pod(1, node="")], []),  # waits
-        ([pod(1, phase="Succeeded")], []),
         ([pod(1)], [workload(4)]),  # admitted, and not all on nodes yet
         ([pod(1, namespace="llm")], []),  # no tenant
     ],
@@ -71,7 +64,7 @@ def test_what_kueue_does_not_count_is_listed_with_its_cause(
     assert cause in found.cause
 
 
-def test_quota_that_kueue_freed_for_pods_that_succeeded_is_not_counted() -> None:
+def test_quota_that_kueue_freed_is_not_counted_and_the_status_shows_the_bound() -> None:
     """A JobSet that restarts creates them again."""
     freed = workload(3)
     (main,) = freed["status"]["admission"]["podSetAssignments"]
@@ -79,9 +72,6 @@ def test_quota_that_kueue_freed_for_pods_that_succeeded_is_not_counted() -> None
     freed["status"]["reclaimablePods"] = [{"name": "main", "count": 2}]
     (found,) = uncounted([quota()], [pod(), pod(), pod()], [freed])
     assert (found.on_nodes, found.counted) == (3, 1)
-
-
-def test_the_status_shows_it_beside_the_bound() -> None:
     (row,) = uncounted_rows([quota()], [pod(3), pod(3, **ENDING)], [workload(3)])
     assert row == ("team-a", GPU, "6, 3 of them end", "3", "6", "pods that end, as after a preemption or a deletion")
 

@@ -1,7 +1,5 @@
 """Arguments of vLLM are judged as its own parser was recorded to judge them, and read as it reads them."""
 
-from __future__ import annotations
-
 from time import process_time
 from typing import Any
 
@@ -52,10 +50,8 @@ def test_the_flags_and_the_verdicts_are_those_of_the_pinned_release() -> None:
         (["--max_num_seqs", "64"], {"max-num-seqs": "64"}),
         (["--max-num-seqs=32", "--max-num-seqs=64"], {"max-num-seqs": "64"}),
         (["--max-num-batched-tokens=8K"], {"max-num-batched-tokens": "8192"}),
-        (
-            ["-tp=2", "-q", "awq", "-ep"],
-            {"tensor-parallel-size": "2", "quantization": "awq", "enable-expert-parallel": ""},
-        ),
+        (["-tp=2", "-q", "awq"], {"tensor-parallel-size": "2", "quantization": "awq"}),
+        (["-ep"], {"enable-expert-parallel": ""}),
         (["--gpu-memory-util", "0.5"], {"gpu-memory-utilization": "0.5"}),
         (["--device-memory-utilization=.5"], {"gpu-memory-utilization": "0.5"}),
         (["--enforce-eager", "--no-enforce-eager"], {"no-enforce-eager": ""}),
@@ -72,18 +68,11 @@ def test_values_are_read_in_every_spelling(line: list[str], values: dict[str, st
 @pytest.mark.parametrize(
     "line",
     [
-        ["--x" + ".a" * 100_000 + "=1"],
-        ["--compilation-config" + ".a" * 60 + "=" + "[" * 100_000],
-        ["--compilation-config=" + "[" * 100_000],
-        ["--kv-transfer-config=" + '\\"' * 60_000],
-        ["--max-num-batched-tokens=" + "9" * 5000 + "k"],
-        ["--max-num-batched-tokens=" + "9" * 4299 + "T"],
-        ["--cpu-offload-gb=" + "9" * 5000],
-        ["--no-such-flag" * 10_000],
-        ["--max-num-seqs=x"] * 20_000,
-        [f"--unknown-{number}" for number in range(20_000)],
-        ["x"] * 20_000,
-        ["--served-model-name", *["a"] * 20_000],
+        *(["--x" + ".a" * 100_000 + "=1"], ["--compilation-config" + ".a" * 60 + "=" + "[" * 100_000]),
+        *(["--compilation-config=" + "[" * 100_000], ["--kv-transfer-config=" + '\\"' * 60_000]),
+        *(["--max-num-batched-tokens=" + "9" * 5000 + "k"], ["--max-num-batched-tokens=" + "9" * 4299 + "T"]),
+        *(["--cpu-offload-gb=" + "9" * 5000], ["--no-such-flag" * 10_000], ["--max-num-seqs=x"] * 20_000),
+        *([f"--unknown-{n}" for n in range(20_000)], ["x"] * 20_000, ["--served-model-name", *["a"] * 20_000]),
     ],
     ids=lambda line: f"{line[0][:30]} {len(line)}",
 )

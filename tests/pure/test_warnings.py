@@ -1,7 +1,5 @@
 """What a preview warns of, although the configuration deploys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.settings import load

@@ -3,8 +3,6 @@
 tests/nightly/test_when.py asks Kueue.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -52,25 +50,20 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
 def test_a_manifest_is_submitted_as_it_stands(file: Path) -> None:
     run = read_run(file, STACK, snapshot())
     assert run.title == "Job training/mine"
     # A scratch cluster runs no program of a stranger's image.
     assert run.content["spec"] == inert(job())["spec"]
     assert cluster_queue(run, snapshot()) == "training"
-
-
-def test_the_api_server_need_not_name_the_run(file: Path) -> None:
     generated = job()
     generated["metadata"]["generateName"] = f"{generated['metadata'].pop('name')}-"
     file.write_text(yaml.safe_dump(generated))
     assert read_run(file, STACK, snapshot()).is_named
-
-
-def test_booleans_are_read_as_kubectl_reads_them(file: Path) -> None:
     file.write_text(yaml.safe_dump(job()).replace("spec:\n  completions", "spec:\n  suspend: true\n  completions"))
     assert read_run(file, STACK, snapshot()).content["spec"]["suspend"] is True
+    with pytest.raises(Stop, match="the cluster has Job training/mine already"):
+        read_run(file, STACK, snapshot(Job=[job()]))
 
 
 @pytest.mark.parametrize(
@@ -88,26 +81,24 @@ def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) 
     assert run.name.startswith("finetune-")
 
 
+NVLINK = {**claim_template("llm"), "metadata": {"name": "nvlink", "namespace": "llm"}}
+
+
 @pytest.mark.parametrize(
     ("good", "templates"),
     [
-        ("rdma.good", [claim_template("llm")]),
-        ("rdma.good", []),
-        (
-            "nvlink.two_nodes",
-            [claim_template("llm", 4), {**claim_template("llm"), "metadata": {"name": "nvlink", "namespace": "llm"}}],
-        ),
+        *(("rdma.good", [claim_template("llm")]), ("rdma.good", [])),
+        ("nvlink.two_nodes", [claim_template("llm", 4), NVLINK]),
     ],
 )
-def test_a_run_claims_devices_by_the_templates_of_its_namespace_that_the_snapshot_has(
+def test_a_run_claims_devices_by_the_templates_that_the_snapshot_has(
     tmp_path: Path, good: str, templates: list[dict[str, Any]]
 ) -> None:
     values = base("", good)
     file, config = tmp_path / "run.yaml", tmp_path / "Pulumi.prod.yaml"
     file.write_text(yaml.safe_dump({"training": values["training"]}))
-    config.write_text(
-        yaml.safe_dump({"config": {"gcp:project": PROJECT, **{f"gke-ai:{key}": part for key, part in values.items()}}})
-    )
+    sections = {f"gke-ai:{key}": part for key, part in values.items()}
+    config.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **sections}}))
     run = values["training"][0]
     queue = {"metadata": {"name": run["queue"], "namespace": "llm"}, "spec": {"clusterQueue": "gpus"}}
     state = build("prod", {"LocalQueue": [queue], "ResourceClaimTemplate": templates}, TAKEN)
@@ -146,12 +137,6 @@ def test_a_file_without_a_run_is_refused(file: Path, content: str, message: str)
         read_run(file, STACK, snapshot())
 
 
-def test_a_run_that_the_cluster_has_is_no_run_more(file: Path) -> None:
-    with pytest.raises(Stop, match="the cluster has Job training/mine already"):
-        read_run(file, STACK, snapshot(Job=[job()]))
-
-
-# ------------------------------------------------------------------------------------------------------------ deciding
 MINE = timelines.owned("Job", "mine", "job-mine")
 
 
@@ -161,176 +146,135 @@ def workload(uid: str = "mine", **more: Any) -> Object:
     return item
 
 
-def test_a_run_starts_at_once() -> None:
-    found = answer(timelines.timeline((1, "workload", workload(flavor="l4"))), named("llm/job/mine"), "training")
+def waiting_run(uid: str = "mine", owner: list[Object] = MINE, *priority: int) -> Object:
+    item = timelines.waiting(uid, owner, *priority)
+    item["spec"]["podSets"] = []
+    return item
+
+
+def answer_of(*observed: Any, queue: str = "training") -> Answer:
+    return answer(timelines.timeline(*observed), named("llm/job/mine"), queue)
+
+
+def test_a_run_starts_at_once_or_after_those_that_kueue_evicts_for_it() -> None:
+    found = answer_of((1, "workload", workload(flavor="l4")))
     assert (found.admitted, found.starts, found.flavors, found.waits_for) == (True, True, ("l4",), "")
-
-
-def test_a_run_starts_after_those_that_kueue_evicts_for_it() -> None:
     other = timelines.owned("Job", "other", "job-other")
-    waits = timelines.waiting("mine", MINE)
-    waits["spec"]["podSets"] = []
-    observed = timelines.timeline(
+    found = answer_of(
         (-1, "workload", timelines.workload("other", other, 20, "l4")),
-        (1, "workload", waits),
+        (1, "workload", waiting_run()),
         (2, "workload", timelines.evicted("other", other, "mine", "job-mine")),
     )
-    found = answer(observed, named("llm/job/mine"), "training")
     assert [str(eviction.workload) for eviction in found.preempts] == ["llm/job/other"]
     assert (found.admitted, found.starts) == (False, True)
 
 
-def test_a_run_waits_for_a_stopped_queue_and_for_the_head_of_its_queue_as_in_a_rehearsal() -> None:
-    local = (-1, "local", timelines.local_queue())
+def test_a_run_waits_for_what_kueue_says_a_stopped_queue_or_the_head_of_its_queue() -> None:
+    found = answer_of((1, "workload", waiting_run()))
+    assert (found.starts, found.waits_for) == (False, "2 more GPUs in flavor l4")
     queue = timelines.cluster_queue("cluster-queue", "4", "4")
-    head = timelines.waiting("head", timelines.owned("Job", "head", "job-head"), 10)
-    head["spec"]["podSets"] = []
+    head = waiting_run("head", timelines.owned("Job", "head", "job-head"), 10)
     mine = timelines.workload("mine", MINE)
     mine["spec"]["podSets"] = []
+    before = "llm/job/head, which is before it in ClusterQueue cluster-queue (StrictFIFO)"
     for stated, expected in (
         ({"stopPolicy": "Hold"}, "ClusterQueue cluster-queue, which is stopped"),
-        (
-            {"queueingStrategy": "StrictFIFO"},
-            "llm/job/head, which is before it in ClusterQueue cluster-queue (StrictFIFO)",
-        ),
+        ({"queueingStrategy": "StrictFIFO"}, before),
     ):
         stopped = {**queue, "spec": {**queue["spec"], **stated}}
-        observed = timelines.timeline(local, (-1, "queue", stopped), (-1, "workload", head), (1, "workload", mine))
-        found = answer(observed, named("llm/job/mine"), "cluster-queue")
+        queues = (-1, "local", timelines.local_queue()), (-1, "queue", stopped)
+        found = answer_of(*queues, (-1, "workload", head), (1, "workload", mine), queue="cluster-queue")
         assert (found.waits_for, found.starts) == (expected, False)
 
 
-def test_a_run_waits_for_what_kueue_says() -> None:
-    item = timelines.waiting("mine", MINE)
-    item["spec"]["podSets"] = []
-    found = answer(timelines.timeline((1, "workload", item)), named("llm/job/mine"), "training")
-    assert (found.starts, found.waits_for) == (False, "2 more GPUs in flavor l4")
-
-
-def test_cohorts_within_a_cohort_share_quota() -> None:
+def test_cohorts_within_a_cohort_share_quota_and_those_in_a_circle_end() -> None:
     def queue(name: str, cohort: str) -> Object:
         return {"metadata": {"name": name}, "spec": {"cohortName": cohort}}
 
+    def cohort(name: str, parent: str) -> Object:
+        return {"metadata": {"name": name}, "spec": {"parentName": parent}}
+
     queues = [queue("a", "left"), queue("b", "right"), queue("c", "other"), queue("d", ""), queue("e", "")]
-    cohorts = [{"metadata": {"name": name}, "spec": {"parentName": "root"}} for name in ("left", "right")]
-    found, _ = roots(queues, cohorts)
+    found, _ = roots(queues, [cohort("left", "root"), cohort("right", "root")])
     assert sharing("a", found) == ["a", "b"]
     assert sharing("d", found) == ["d"]
+    assert roots([queue("a", "x")], [cohort("x", "y"), cohort("y", "x")])[0].keys() == {"a"}
 
 
-def test_cohorts_in_a_circle_end() -> None:
-    cohorts = [{"metadata": {"name": one}, "spec": {"parentName": other}} for one, other in (("x", "y"), ("y", "x"))]
-    assert roots([{"metadata": {"name": "a"}, "spec": {"cohortName": "x"}}], cohorts)[0].keys() == {"a"}
-
-
-def test_holders_are_those_of_the_flavors_that_the_run_could_have() -> None:
+def test_holders_are_those_of_the_flavors_that_the_run_could_have_and_requests_those_that_kueue_counts() -> None:
     def held(name: str, flavor: str, queue: str = "training", gpus: str = "2") -> Object:
         item = timelines.workload(name, timelines.owned("Job", name, name), 20, flavor)
         assignment = {"name": "main", "flavors": {NVIDIA_GPU: flavor}, "resourceUsage": {NVIDIA_GPU: gpus}}
         item["status"]["admission"] = {"clusterQueue": queue, "podSetAssignments": [assignment]}
         return item
 
-    found = [
-        *holders(
-            [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")],
-            ["training"],
-            {("l4", NVIDIA_GPU)},
-            datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1),
-        )
-    ]
-    assert [run.name for run in found] == ["llm/job/large", "llm/job/small"]
-    assert [run.requests[NVIDIA_GPU] for run in found] == [4, 2]
-    assert {run.seconds for run in found} == {3600}
-
-
-def test_the_requests_of_a_waiting_run_are_those_that_kueue_counts() -> None:
+    items = [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")]
+    now = datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1)
+    found = holders(items, ["training"], {("l4", NVIDIA_GPU)}, now)
+    shown = [f"{run.name}: {run.requests[NVIDIA_GPU]} for {run.seconds:g} s" for run in found]
+    assert shown == ["llm/job/large: 4 for 3600 s", "llm/job/small: 2 for 3600 s"]
     item = timelines.waiting("mine", MINE, 20)
     item["status"]["resourceRequests"] = [{"name": name, "resources": {NVIDIA_GPU: "2"}} for name in ("a", "b")]
     assert waiting(item, "training") == Run("llm/job/mine", "training", 20, {NVIDIA_GPU: Fraction(4)})
 
 
 def test_copies_of_queues_name_copies_of_flavors_and_cohorts() -> None:
-    spec = {
-        "cohortName": "all",
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "l4", "resources": []}]}],
-        "admissionChecksStrategy": {"admissionChecks": [{"name": "check", "onFlavors": ["l4"]}, {"name": "every"}]},
-    }
-    copied = renamed(spec)
-    assert copied["cohortName"] == f"{PREFIX}all"
-    assert copied["resourceGroups"][0]["flavors"][0]["name"] == f"{PREFIX}l4"
-    assert copied["admissionChecksStrategy"]["admissionChecks"] == [
-        {"name": "check", "onFlavors": [f"{PREFIX}l4"]},
-        {"name": "every"},
-    ]
+    def spec(prefix: str) -> Object:
+        checks = [{"name": "check", "onFlavors": [f"{prefix}l4"]}, {"name": "every"}]
+        flavors = [{"name": f"{prefix}l4", "resources": []}]
+        return {
+            "cohortName": f"{prefix}all",
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+            "admissionChecksStrategy": {"admissionChecks": checks},
+        }
+
+    assert renamed(spec("")) == spec(PREFIX)
 
 
-# ------------------------------------------------------------------------------------------------------------ printing
 STARTS = Answer("llm/job/mine", "training", admitted=True, flavors=("l4",), pods=2, requested=2)
 WAITS = Answer("llm/job/mine", "training", requested=2, waits_for="2 more GPUs in flavor l4")
 VICTIM = Eviction(named("llm/job/other"), "gpus", 20, "Preempted", "InClusterQueue", named("llm/job/mine"), "l4")
+ON_L4 = "on flavor l4 of cluster queue training"
+ROOM, NINE = (
+    "room in ResourceQuota pods (pods: 1 more, 1 of 1 used)",
+    "9 GPUs in flavor l4, which never has more than 8",
+)
 
 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (STARTS, "llm/job/mine starts at once, on flavor l4 of cluster queue training."),
-        (
-            replace(STARTS, pods=1),
-            "llm/job/mine starts at once with 1 of its 2 pods, on flavor l4 of cluster queue training.",
-        ),
-        (
-            replace(STARTS, preempts=(VICTIM,)),
-            "llm/job/mine starts once 1 preempted run has ended, on flavor l4 of cluster queue training.",
-        ),
-        (
-            replace(STARTS, lacks="room in ResourceQuota pods (pods: 1 more, 1 of 1 used)"),
-            "llm/job/mine is admitted, on flavor l4 of cluster queue training, but not all of its pods run: they wait "
-            "for room in ResourceQuota pods (pods: 1 more, 1 of 1 used).",
-        ),
-        (WAITS, "llm/job/mine waits in cluster queue training, for 2 more GPUs in flavor l4."),
-        (
-            replace(WAITS, never="9 GPUs in flavor l4, which never has more than 8"),
-            "llm/job/mine never starts in cluster queue training: alone, it would wait for 9 GPUs in flavor l4, which "
-            "never has more than 8.",
-        ),
+        (STARTS, f"starts at once, {ON_L4}."),
+        (replace(STARTS, pods=1), f"starts at once with 1 of its 2 pods, {ON_L4}."),
+        (replace(STARTS, preempts=(VICTIM,)), f"starts once 1 preempted run has ended, {ON_L4}."),
+        (replace(STARTS, lacks=ROOM), f"is admitted, {ON_L4}, but not all of its pods run: they wait for {ROOM}."),
+        (WAITS, "waits in cluster queue training, for 2 more GPUs in flavor l4."),
+        (replace(WAITS, never=NINE), f"never starts in cluster queue training: alone, it would wait for {NINE}."),
     ],
 )
 def test_the_answer_is_one_sentence(found: Answer, text: str) -> None:
-    assert when.headline(found) == text
+    assert when.headline(found) == f"llm/job/mine {text}"
 
 
-def test_reasons_name_who_is_preempted_and_who_is_ahead() -> None:
-    assert [*when.reasons(replace(STARTS, preempts=(VICTIM,)), with_nodes=True)] == [
-        "Kueue preempts llm/job/other of local queue gpus, priority 20."
-    ]
+def test_reasons_name_who_is_preempted_who_is_ahead_and_missing_nodes_of_pools_of_the_snapshot() -> None:
+    evicts = "Kueue preempts llm/job/other of local queue gpus, priority 20."
+    assert [*when.reasons(replace(STARTS, preempts=(VICTIM,)), with_nodes=True)] == [evicts]
     ahead = (Run("llm/job/a", "training", 0, {}), Run("llm/job/b", "other", 0, {}))
-    assert [*when.reasons(replace(WAITS, ahead=ahead), with_nodes=True)] == [
-        "1 waiting run of its queue is ahead of it."
-    ]
-
-
-def test_missing_nodes_are_named_only_if_the_snapshot_has_the_pools() -> None:
+    of_queue = "1 waiting run of its queue is ahead of it."
+    assert [*when.reasons(replace(WAITS, ahead=ahead), with_nodes=True)] == [of_queue]
     found = replace(STARTS, no_node="a node: 0/1 nodes are available")
     assert [*when.reasons(found, with_nodes=False)] == []
     assert "No node fits its pods." in "".join(when.reasons(found, with_nodes=True))
 
 
-def test_tables_show_a_part_of_many_runs() -> None:
+def test_tables_show_a_part_of_many_runs_and_the_answer_is_plain_data_too() -> None:
     many = tuple(Run(f"llm/job/{number}", "training", 0, {NVIDIA_GPU: Fraction(1)}) for number in range(10))
     ahead, held = when.tables(replace(WAITS, ahead=many, holders=many[:1]))
     assert (ahead.row_count, held.row_count) == (when.SHOWN + 1, 1)
     assert [*when.tables(STARTS)] == []
-
-
-def test_the_answer_is_plain_data_too() -> None:
     data = when.as_json(replace(WAITS, holders=(Run("llm/job/a", "training", 20, {NVIDIA_GPU: Fraction(2)}),)))
-    assert data["waitsFor"] == "2 more GPUs in flavor l4"
-    assert data["holders"] == [
-        {"run": "llm/job/a", "clusterQueue": "training", "priority": 20, "requests": {NVIDIA_GPU: "2"}}
-    ]
-
-
-def test_amounts_are_those_of_accelerators_if_there_are_any() -> None:
+    holder = {"run": "llm/job/a", "clusterQueue": "training", "priority": 20, "requests": {NVIDIA_GPU: "2"}}
+    assert (data["waitsFor"], data["holders"]) == ("2 more GPUs in flavor l4", [holder])
     assert when.amounts({NVIDIA_GPU: Fraction(2), "cpu": Fraction(8)}) == "2 GPUs"
     assert when.amounts({"cpu": Fraction(1, 2), "memory": Fraction(2**31)}) == "0.5 cpu, 2Gi memory"
 
@@ -360,11 +304,9 @@ def test_the_order_of_workloads_is_by_priority_then_by_age_or_by_when_they_queue
 
 
 def test_the_replays_say_that_they_leave_out_topology() -> None:
-    flavors = [
-        {"metadata": {"name": name}, "spec": spec} for name, spec in (("b200", {"topologyName": "levels"}), ("l4", {}))
-    ]
-    assert [*when.unplaced(snapshot(ResourceFlavor=flavors))] == [
-        "The replays count the quota of b200, not where pods fit together: a run that requires one block can wait "
-        "longer."
-    ]
-    assert [*when.unplaced(snapshot(ResourceFlavor=flavors[1:]))] == []
+    levels = {"metadata": {"name": "b200"}, "spec": {"topologyName": "levels"}}
+    plain: Object = {"metadata": {"name": "l4"}, "spec": {}}
+    (note,) = when.unplaced(snapshot(ResourceFlavor=[levels, plain]))
+    room = "a run that requires one block can wait longer."
+    assert note == f"The replays count the quota of b200, not where pods fit together: {room}"
+    assert [*when.unplaced(snapshot(ResourceFlavor=[plain]))] == []

@@ -1,7 +1,5 @@
 """What people read has none of the words that CONTRIBUTING.md replaces. `make lint` checks the spelling."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

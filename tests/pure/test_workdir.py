@@ -1,7 +1,5 @@
 """`--workdir` without a cluster: what is packed, left out and refused, and that pods unpack the same."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -36,6 +34,17 @@ def folder(path: Path, files: Files) -> Path:
     return path
 
 
+def packed(tmp_path: Path, files: Files) -> Code:
+    """The code of a folder with these files beside the program."""
+    return pack(folder(tmp_path / "code", {**PROGRAM, **files}))
+
+
+def problem_of(tmp_path: Path, files: Files) -> str:
+    """The only problem of a folder with these files beside the program."""
+    (problem,) = packed(tmp_path, files).problems
+    return problem
+
+
 def unpacked(code: Code, target: Path) -> Path:
     """What the pod of a run has in its working directory."""
     config_map, run = objects(code)
@@ -49,10 +58,8 @@ def spec_of(run: dict[str, Any]) -> dict[str, Any]:
 
 def objects(code: Code | None, **keys: Any) -> list[dict[str, Any]]:
     """The objects of a run from options, with further keys."""
-    options = Options(
-        *("first", "i:1", ("python", "train.py")), accelerator="nvidia-l4", queue="lq", cpu="4", memory="8Gi"
-    )
-    section, item = Request(options=options, code=code).run(None, "team-a")
+    stated = Options("first", "i:1", ("python", "train.py"), accelerator="nvidia-l4", queue="lq", cpu="4", memory="8Gi")
+    section, item = Request(options=stated, code=code).run(None, "team-a")
     placed, problems = place(None, section, {**item, **keys})
     assert placed, problems
     assert not problems
@@ -72,24 +79,18 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     assert pack(first).digest != pack(second).digest
 
 
-def test_another_code_is_another_run_and_the_same_code_the_same_run(tmp_path: Path) -> None:
+def test_a_run_with_code_is_the_object_of_the_program_and_the_code_and_another_code_another_run(tmp_path: Path) -> None:
     path = folder(tmp_path / "code", PROGRAM)
     first, same = (objects(pack(path))[-1]["metadata"]["name"] for _ in range(2))
     folder(path, {"own/model.py": "print('step 1')\n"})
-    changed, without = (objects(code)[-1]["metadata"]["name"] for code in (pack(path), None))
+    changed, without = (objects(stated)[-1]["metadata"]["name"] for stated in (pack(path), None))
     assert first == same
     assert len({first, changed, without}) == 3
-
-
-def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Path) -> None:
-    code = pack(folder(tmp_path / "code", PROGRAM))
+    code = packed(tmp_path, {})
     config_map, run = objects(code)
-    (without,) = objects(None, labels={LABEL: code.digest})
-    assert config_map["metadata"] == {
-        "name": f"{run['metadata']['name']}-workdir",
-        "namespace": "team-a",
-        "annotations": {SUBMITTED: code.digest},
-    }
+    (same_run,) = objects(None, labels={LABEL: code.digest})
+    metadata = {"name": f"{run['metadata']['name']}-workdir", "namespace": "team-a"}
+    assert config_map["metadata"] == {**metadata, "annotations": {SUBMITTED: code.digest}}
     assert config_map["immutable"] is True
     spec = spec_of(run)
     (container,), (init,) = spec["containers"], spec.pop("initContainers")
@@ -97,18 +98,15 @@ def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Pat
     assert container["volumeMounts"].pop() == {"name": "workdir", "mountPath": PATH}
     assert spec["volumes"].pop() == {"name": "workdir-archive", "configMap": {"name": config_map["metadata"]["name"]}}
     assert spec["volumes"].pop() == {"name": "workdir", "emptyDir": {}}
-    assert run == without
+    assert run == same_run
     # No accelerator, and no more than the container: the pod requests the same.
     assert requests({**spec, "initContainers": [init]}) == requests(spec)
     asked = {"cpu": "4", "memory": "8Gi"}
     assert (init["image"], init["resources"]) == ("i:1", {"requests": asked, "limits": asked})
-
-
-def test_the_container_that_unpacks_claims_no_nics(tmp_path: Path) -> None:
-    code = pack(folder(tmp_path / "code", PROGRAM))
     (run,) = objects(None)
     spec_of(run)["containers"][0]["resources"]["claims"] = [{"name": "nics"}]
-    assert spec_of(code.inside([run])[-1])["initContainers"][0]["resources"].keys() == {"requests", "limits"}
+    (init,) = spec_of(code.inside([run])[-1])["initContainers"]
+    assert init["resources"].keys() == {"requests", "limits"}, "it claims no NICs"
 
 
 def test_a_pod_unpacks_what_was_packed_and_the_program_runs(tmp_path: Path) -> None:
@@ -146,55 +144,25 @@ def test_a_pod_unpacks_what_was_packed_and_the_program_runs(tmp_path: Path) -> N
     ],
 )
 def test_hidden_files_and_those_of_patterns_stay_at_home(files: Files, left_out: list[str], tmp_path: Path) -> None:
-    code = pack(folder(tmp_path / "code", {**PROGRAM, **files}))
+    code = packed(tmp_path, files)
     assert {*left_out} <= {*code.left_out}
     assert [name for name in code.left_out if name not in left_out and not Path(name).name.startswith(".")] == []
     assert all(name in code.summary for name in left_out)
-    assert names(unpacked(code, tmp_path / "pod")) == sorted(
-        {
-            *(name for name in {*files, *PROGRAM} if not _below(name, code.left_out)),
-            *(
-                str(parent)
-                for name in {*files, *PROGRAM}
-                for parent in Path(name).parents
-                if str(parent) != "." and not _below(str(parent), code.left_out)
-            ),
-        }
-    )
-
-
-def _below(name: str, folders: Any) -> bool:
-    return any(f"{name}/".startswith(f"{path}/") for path in folders)
+    every = {str(path) for name in {*files, *PROGRAM} for path in (Path(name), *Path(name).parents)} - {"."}
+    below = {name for name in every for path in code.left_out if f"{name}/".startswith(f"{path}/")}
+    assert names(unpacked(code, tmp_path / "pod")) == sorted(every - below)
 
 
 @pytest.mark.parametrize(
     ("pattern", "name", "matches"),
     [
-        ("*.pt", "deep/down/model.pt", True),
-        ("/*.pt", "deep/model.pt", False),
-        ("out", "deep/out", True),
-        ("deep/out", "other/deep/out", False),
-        ("**/out/x", "a/b/out/x", True),
-        ("out/**", "out/a/b", True),
-        ("a/**/b", "a/b", True),
-        ("a/**/b", "a/x/y/b", True),
-        ("run-?", "run-1", True),
-        ("run-[0-9]", "run-7", True),
-        ("run-[!0-9]", "run-7", False),
-        ("run-[!0-9]", "run-x", True),
-        ("[z-a]", "a", False),
-        (r"\#x", "#x", True),
-        ("# x", "# x", False),
-        ("a.b", "axb", False),
-        ("x   ", "x", True),
-        ("(a|b)+", "a", False),
-        (r"x\ ", "x ", True),
-        ("x/", "x", False),
-        ("./x", "x", False),
-        ("[[:digit:]]", "7", True),
-        ("[[:upper:]]", "u", False),
-        ("out/**", "out", False),
-        ("a**b", "axxb", True),
+        *(("*.pt", "deep/down/model.pt", True), ("/*.pt", "deep/model.pt", False), ("out", "deep/out", True)),
+        *(("deep/out", "other/deep/out", False), ("**/out/x", "a/b/out/x", True), ("out/**", "out/a/b", True)),
+        *(("a/**/b", "a/b", True), ("a/**/b", "a/x/y/b", True), ("run-?", "run-1", True), ("run-[0-9]", "run-7", True)),
+        *(("run-[!0-9]", "run-7", False), ("run-[!0-9]", "run-x", True), ("[z-a]", "a", False), (r"\#x", "#x", True)),
+        *(("# x", "# x", False), ("a.b", "axb", False), ("x   ", "x", True), ("(a|b)+", "a", False)),
+        *((r"x\ ", "x ", True), ("x/", "x", False), ("./x", "x", False), ("[[:digit:]]", "7", True)),
+        *(("[[:upper:]]", "u", False), ("out/**", "out", False), ("a**b", "axxb", True)),
     ],
 )
 def test_patterns_are_read_as_git_reads_them(pattern: str, name: str, matches: bool, tmp_path: Path) -> None:
@@ -248,25 +216,19 @@ def test_a_pattern_of_a_stranger_takes_no_time(pattern: str, tmp_path: Path) -> 
     assert code.left_out == [".gitignore"]
 
 
+EMPTY = (".git/config", ".netrc", "own/.aws/credentials", ".kube/config", ".config/gcloud/x.db", ".ssh/known_hosts")
 NEVER: Files = {
+    **dict.fromkeys((*EMPTY, ".npmrc", ".bash_history"), ""),
     ".env": "A=b",
     ".env.local": "A=b",
-    ".git/config": "",
-    ".netrc": "",
-    "own/.aws/credentials": "",
-    ".kube/config": "",
-    ".config/gcloud/x.db": "",
-    ".ssh/known_hosts": "",
     ".docker/config.json": "{}",
-    ".npmrc": "",
-    ".bash_history": "",
 }
 
 
 @pytest.mark.parametrize("file", [".gcloudignore", ".dockerignore", ".gitignore"])
 @pytest.mark.parametrize("lines", ["!.*", "!.*\n!**/.*\n!.*/**", "!.env\n!.git\n!.env/\n!.config\n!.config/gcloud"])
 def test_no_pattern_brings_credentials_along_and_what_is_hidden_is_named(file: str, lines: str, tmp_path: Path) -> None:
-    code = pack(folder(tmp_path / "code", {**PROGRAM, **NEVER, ".config/app": "x", file: lines}))
+    code = packed(tmp_path, {**NEVER, ".config/app": "x", file: lines})
     brought = names(unpacked(code, tmp_path / "pod"))
     assert [name for name in brought if name in NEVER] == []
     assert ".config/app" in brought
@@ -277,7 +239,7 @@ def test_no_pattern_brings_credentials_along_and_what_is_hidden_is_named(file: s
 @pytest.mark.parametrize("file", [".dockerignore", ".gitignore"])
 def test_a_wildcard_keeps_nothing_hidden(file: str, lines: str, tmp_path: Path) -> None:
     hidden: Files = {".secret": "", "own/.cache/x": "", ".venv/lib/x.py": "", "own/__pycache__/x.pyc": ""}
-    code = pack(folder(tmp_path / "code", {**PROGRAM, **hidden, file: lines}))
+    code = packed(tmp_path, {**hidden, file: lines})
     brought = names(unpacked(code, tmp_path / "pod"))
     assert "train.py" in brought
     assert [name for name in brought if "/." in f"/{name}" or "pycache" in name] == []
@@ -299,27 +261,22 @@ def test_a_name_cannot_write_to_the_terminal(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", [".gcloudignore", ".dockerignore", ".gitignore"])
 @pytest.mark.parametrize("text", ["a\n" * 200_000, "*a\n" * 2_000, "**/" * 3_000 + "x", "x" * 2**20])
 def test_an_endless_file_of_patterns_is_refused(text: str, file: str, tmp_path: Path) -> None:
-    (problem,) = pack(folder(tmp_path / "code", {**PROGRAM, file: text})).problems
+    problem = problem_of(tmp_path, {file: text})
     assert f"{file} has more than" in problem
     assert problem.endswith("Reading the folder could take hours. Shorten it.")
 
 
-def test_an_endless_file_that_another_includes_is_refused(tmp_path: Path) -> None:
-    files: Files = {".gcloudignore": "#!include:.gitignore\n", ".gitignore": "a\n" * 200_000}
-    (problem,) = pack(folder(tmp_path / "code", {**PROGRAM, **files})).problems
-    assert ".gitignore has more than 128 KiB" in problem
-
-
-def test_a_folder_of_too_many_folders_is_refused(tmp_path: Path) -> None:
-    path = folder(tmp_path / "code", {})
+def test_an_endless_included_file_and_too_many_folders_or_names_for_the_patterns_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    included: Files = {".gcloudignore": "#!include:.gitignore\n", ".gitignore": "a\n" * 200_000}
+    assert ".gitignore has more than 128 KiB" in problem_of(tmp_path / "included", included)
+    path = folder(tmp_path / "many", {})
     for index in range(10_001):
         (path / f"{index}").mkdir(parents=True)
     (problem,) = pack(path).problems
     assert "has more than 10,000 files and folders" in problem
     assert "largest files" not in problem
-
-
-def test_folder_of_too_many_names_for_its_patterns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workdir, "MAX_COMPARISONS", 20)
     path = folder(tmp_path / "code", {**{f"{index}.bin": "" for index in range(10)}, ".gitignore": "*.bin\n*.pt\n"})
     (problem,) = pack(path).problems
@@ -363,22 +320,29 @@ TOKENS: dict[str, tuple[str, str | bytes]] = {
 @pytest.mark.parametrize("name", TOKENS)
 def test_a_file_with_a_credential_is_refused_by_name(name: str, tmp_path: Path) -> None:
     title, content = TOKENS[name]
-    path = folder(tmp_path / "code", {**PROGRAM, name: content})
-    (problem,) = pack(path).problems
+    problem = problem_of(tmp_path, {name: content})
     assert problem.startswith(f"--workdir: {name} has {title}, and every member can read a ConfigMap.")
     assert str(content) not in problem
-    folder(path, {".gcloudignore": name})
-    assert pack(path).problems == []
+    assert packed(tmp_path, {".gcloudignore": name}).problems == []
 
 
-def test_the_page_lists_the_credentials_that_are_found() -> None:
+def test_the_page_lists_the_credentials_that_are_found_and_a_file_that_can_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = " ".join((ROOT / "docs" / "for-people-who-train.md").read_text().split())
     assert [title for title in dict.fromkeys(title for title, _, _ in credentials.forms()) if title not in page] == []
 
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(file))
 
-@pytest.mark.parametrize(
-    "text", ["eyJaaaaaaaaaaa-", "sk-", "machine x login y ", "-----BEGIN", '"auth": "aA', "gl-xoxa-,"]
-)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert "can't be read (Permission denied)" in problem_of(tmp_path, {})
+
+
+ENDLESS = ["eyJaaaaaaaaaaa-", "sk-", "machine x login y ", "-----BEGIN", '"auth": "aA', "gl-xoxa-,"]
+
+
+@pytest.mark.parametrize("text", ENDLESS)
 def test_a_file_of_a_stranger_is_searched_in_bounded_time(text: str) -> None:
     """By squares of the length, each would take hours."""
     start = time.monotonic()
@@ -418,25 +382,13 @@ def test_what_no_pod_could_have_is_refused_by_name(make: Any, problem: str, tmp_
     assert text.startswith(f"--workdir: {problem}"), text
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = folder(tmp_path / "code", PROGRAM)
-
-    def refuse(file: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    (problem,) = pack(path).problems
-    assert "can't be read (Permission denied)" in problem
-
-
 @pytest.mark.parametrize("size", [MAX_BYTES + 1, 40 * 1024 * 1024])
 def test_a_folder_that_no_config_map_holds_is_refused_with_its_largest_files(size: int, tmp_path: Path) -> None:
     path = folder(tmp_path / "code", PROGRAM)
     (path / "model.bin").write_bytes(os.urandom(size) if size < 2 * MAX_BYTES else b"")
     os.truncate(path / "model.bin", size)
-    (problem,) = pack(path).problems
+    problem = problem_of(tmp_path, {})
     assert "a ConfigMap takes 1.0 MiB" in problem
     assert "The largest files are model.bin" in problem
     assert "mount it with --mount" in problem
-    folder(path, {".gcloudignore": "*.bin"})
-    assert pack(path).problems == []
+    assert packed(tmp_path, {".gcloudignore": "*.bin"}).problems == []

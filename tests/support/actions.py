@@ -1,12 +1,11 @@
 """Runs the shell commands of a composite action as a runner of GitHub does, in a checkout of another repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -32,15 +31,9 @@ def run_action(name: str, inputs: Mapping[str, str], workspace: Path, temporary:
         }
         places = {"GITHUB_ACTION_PATH": folder, "GITHUB_WORKSPACE": workspace, "GITHUB_OUTPUT": outputs}
         environment = {**os.environ, **{key: str(path) for key, path in places.items()}, **stated}
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=workspace,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        both: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(command, cwd=workspace, env=environment, check=False, **both)
         printed += done.stdout
         if done.returncode:
             return done.returncode, printed

@@ -1,7 +1,5 @@
 """Runs the command `gke-ai` in this process."""
 
-from __future__ import annotations
-
 from gke_ai.cli import verbs
 
 

@@ -1,7 +1,5 @@
 """A stack of this program on a test's own emulator: its commands, and what remains after a destroy."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -57,30 +55,25 @@ class Emulator(harness.Emulator):
         return path
 
     def snapshot(self) -> Path:
-        """Write a snapshot of the stack's cluster."""
         printed = self.make("snapshot")
         file = self.state / "snapshot.json"
         file.write_text(printed[printed.index("{") :])
         return file
 
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
-        """Run the command of `make COMMAND`."""
         picked = ["--config", str(config)] if config else []
         return self.run("gke-ai", command, "--stack", self.stack, *picked, fails=fails)
 
     def prepare(self, config: Path) -> None:
         """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
-        code = (
-            "import pathlib, sys, gke_ai.workspace.emulated as run; run.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
-        )
+        code = "import pathlib, sys; from gke_ai.workspace.emulated import prepare; "
+        code += "prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
         self.run("python", "-c", code, self.stack, str(config))
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run Pulumi on the stack and its copied configuration."""
         copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
-        return self.run(
-            "pulumi", *arguments, "--stack", self.stack, "--config-file", str(copy), "--non-interactive", fails=fails
-        )
+        options = ("--stack", self.stack, "--config-file", str(copy), "--non-interactive")
+        return self.run("pulumi", *arguments, *options, fails=fails)
 
     def planned(self) -> dict[str, list[str]]:
         """Changes of the next up: operation → names of the resources, without unchanged ones."""
@@ -93,14 +86,11 @@ class Emulator(harness.Emulator):
         return plan
 
     def exported(self) -> dict[str, Any]:
-        """The stack's recorded deployment."""
-        deployment: dict[str, Any] = json.loads(
-            self.run("pulumi", "stack", "export", "--stack", self.stack, "--non-interactive")
-        )["deployment"]
+        text = self.run("pulumi", "stack", "export", "--stack", self.stack, "--non-interactive")
+        deployment: dict[str, Any] = json.loads(text)["deployment"]
         return deployment
 
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs."""
         values: dict[str, Any] = json.loads(self.run("pulumi", "stack", "output", "--json", "--stack", self.stack))
         return values
 
@@ -112,7 +102,6 @@ class Emulator(harness.Emulator):
         return str(file)
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl against the stack's cluster."""
         return self.run("kubectl", "--kubeconfig", self.kubeconfig(), *arguments)
 
     def get(self, *arguments: str) -> list[dict[str, Any]]:
@@ -120,7 +109,6 @@ class Emulator(harness.Emulator):
         return objects_of_cluster(self.certified()).get(*arguments)
 
     def status_of(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> int:
-        """The status of the API server's answer."""
         return send(client_of(self.certified(), 1), method, path, body=body, headers=JSON).code
 
     def delete_clusters(self) -> None:
@@ -165,7 +153,6 @@ def begun(emulator: Emulator, config: Path) -> Found:
 
 
 def cloud_of(emulator: Emulator) -> frozenset[str]:
-    """The identity of every resource in the emulated cloud."""
     return frozenset(json.loads(file.read_text())["identity"] for file in (emulator.state / "cloud").glob("*.json"))
 
 
@@ -245,12 +232,10 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
 
 
 def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
-    """Start the command of `make up`."""
     return emulator.start("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
 
 
 def engine_of(emulator: Emulator) -> int:
-    """The process of the running engine."""
     (engine,) = (pid for pid, command in emulator.processes().items() if "pulumi up" in command)
     return engine
 
@@ -295,8 +280,7 @@ def gone(emulator: Emulator, before: Found) -> None:
         return
 
     def left() -> set[tuple[str, str, str]]:
-        found = objects_of(emulator) - before.objects
-        return {each for each in found if (each[0], each[2]) not in KEPT}
+        return {found for found in objects_of(emulator) - before.objects if (found[0], found[2]) not in KEPT}
 
     until_none(left, "what was deployed is gone")
     assert before.objects - objects_of(emulator) == frozenset()

@@ -1,7 +1,5 @@
 """Examples and environments with other keys than they have, and the pools of a cluster that is not of a stack."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,7 +85,6 @@ EXAMPLE = "examples/mixed-training-inference.yaml"
 
 
 def section(name: str, source: str = EXAMPLE) -> Any:
-    """A copy of a section of a configuration, for changes."""
     return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
 
 
@@ -101,13 +98,9 @@ def changed(name: str, **keys: Any) -> dict[str, Any]:
 
 ZONES = ["us-central1-a"]
 # As gcloud container node-pools list --format json prints them.
+_CONFIG = {"machineType": "e2-standard-16", "imageType": "COS_CONTAINERD"}
+_SCALED = {"autoscaling": {"enabled": True, "minNodeCount": 1, "maxNodeCount": 3}, "status": "RUNNING"}
 POOLS = [
-    {
-        "name": "cpu",
-        "locations": ZONES,
-        "config": {"machineType": "e2-standard-16", "imageType": "COS_CONTAINERD"},
-        "autoscaling": {"enabled": True, "minNodeCount": 1, "maxNodeCount": 3},
-        "status": "RUNNING",
-    },
+    {"name": "cpu", "locations": ZONES, "config": _CONFIG, **_SCALED},
     {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1},
 ]

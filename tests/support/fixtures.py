@@ -1,7 +1,5 @@
 """What all tests of the program and of the tools of maintainers have: fixtures, marks by folder, one event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -51,7 +49,6 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their folder: what they need, and when they run."""
     for item in items:
         for name in MARKS.get(item.path.parent.name, ()):
             item.add_marker(name)
@@ -126,7 +123,6 @@ def errors_of_asyncio() -> Iterator[None]:
 
 @pytest.fixture
 def emulator() -> Iterator[Emulator]:
-    """An emulator for one test."""
     with fresh() as started:
         yield started
 

@@ -1,7 +1,5 @@
 """Manifests of a TrainJob, a RayJob and a RayCluster, as a member of a tenant writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.catalog.kueue.operators import KUBERAY, TORCH_RUNTIME, TRAINER
@@ -29,17 +27,8 @@ def patch(manager: str = "example.com/team", metadata: Object | None = None, **p
 def train_job(name: str = "mine", queue: str = "lq", nodes: object = 1, each: Object = GPU, **spec: Any) -> Object:
     """A TrainJob of the runtime of the stack."""
     trainer = {"numNodes": nodes, "image": "i:1", "resourcesPerNode": {"requests": each, "limits": each}}
-    return {
-        "apiVersion": TRAINER.api,
-        "kind": "TrainJob",
-        "metadata": metadata(name, queue),
-        "spec": {
-            "runtimeRef": {"name": TORCH_RUNTIME},
-            "trainer": trainer,
-            "runtimePatches": [patch(nodeSelector=L4)],
-            **spec,
-        },
-    }
+    stated = {"runtimeRef": {"name": TORCH_RUNTIME}, "trainer": trainer, "runtimePatches": [patch(nodeSelector=L4)]}
+    return {"apiVersion": TRAINER.api, "kind": "TrainJob", "metadata": metadata(name, queue), "spec": stated | spec}
 
 
 def pod_template(requests: Object, **spec: Any) -> Object:
@@ -49,33 +38,19 @@ def pod_template(requests: Object, **spec: Any) -> Object:
 
 def ray_cluster_spec(replicas: object = 1, each: Object = GPU, **pod: Any) -> Object:
     """A head without a GPU, and a group of workers with one each."""
-    workers = {
-        "groupName": "workers",
-        "replicas": replicas,
-        "minReplicas": replicas,
-        "maxReplicas": replicas,
-        "rayStartParams": {},
-        "template": pod_template(each, **{"nodeSelector": L4, **pod}),
-    }
+    workers: Object = {"groupName": "workers", **dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), replicas)}
+    workers |= {"rayStartParams": {}, "template": pod_template(each, **{"nodeSelector": L4, **pod})}
     head = {"rayStartParams": {}, "template": pod_template(SMALL, **pod)}
     return {"rayVersion": "2.52.0", "headGroupSpec": head, "workerGroupSpecs": [workers]}
 
 
 def ray_cluster(name: str = "mine", queue: str = "lq", cluster: Object | None = None) -> Object:
-    return {
-        "apiVersion": KUBERAY.api,
-        "kind": "RayCluster",
-        "metadata": metadata(name, queue),
-        "spec": cluster or ray_cluster_spec(),
-    }
+    spec = cluster or ray_cluster_spec()
+    return {"apiVersion": KUBERAY.api, "kind": "RayCluster", "metadata": metadata(name, queue), "spec": spec}
 
 
 def ray_job(name: str = "mine", queue: str = "lq", cluster: Object | None = None, **spec: Any) -> Object:
     """A RayJob whose Ray cluster goes with it."""
-    own = {"entrypoint": "python train.py", "shutdownAfterJobFinishes": True, **spec}
-    return {
-        "apiVersion": KUBERAY.api,
-        "kind": "RayJob",
-        "metadata": metadata(name, queue),
-        "spec": {"rayClusterSpec": cluster or ray_cluster_spec(), **own},
-    }
+    own: Object = {"rayClusterSpec": cluster or ray_cluster_spec(), "entrypoint": "python train.py"}
+    own |= {"shutdownAfterJobFinishes": True, **spec}
+    return {"apiVersion": KUBERAY.api, "kind": "RayJob", "metadata": metadata(name, queue), "spec": own}

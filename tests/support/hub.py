@@ -7,9 +7,10 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from tests.support.local_server import listening
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "example/tiny"
@@ -44,24 +45,17 @@ class FakeHub:
     hold_after: int | None = None
     held: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+    """The address of the API, while the server runs."""
 
     def __enter__(self) -> FakeHub:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self._listening = listening(self._handler())
+        self.url = f"http://{self._listening.__enter__()}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.go_on.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        """The address of the API."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        self._listening.__exit__(None, None, None)
 
     def of(self, name: str) -> list[Request]:
         """The requests for the content of a file, at the host that has it."""
@@ -92,9 +86,7 @@ class FakeHub:
         return Handler
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answers one request."""
-        ranged = handler.headers.get("Range", "bytes=0-")
-        start = int(ranged.removeprefix("bytes=").rstrip("-"))
+        start = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         path = unquote(urlsplit(handler.path).path)
         token = handler.headers.get("Authorization")
         request = Request(path, handler.headers["Host"].partition(":")[0], token, start)
@@ -103,14 +95,14 @@ class FakeHub:
             self._send_file(handler, path.removeprefix("/cdn/"), request)
         elif self.token is not None and token != f"Bearer {self.token}":
             self._send(handler, 403 if token else 401, {"X-Error-Code": "GatedRepo"})
-        elif path == f"/api/models/{MODEL}/revision/main" or path == f"/api/models/{MODEL}/revision/{COMMIT}":
+        elif path in (f"/api/models/{MODEL}/revision/main", f"/api/models/{MODEL}/revision/{COMMIT}"):
             status, headers = self.api_fault(request) or (200, {})
             self._send(handler, status, headers, self.api() if status == 200 else b"")
         elif path.startswith(f"/{MODEL}/resolve/{COMMIT}/"):
             name = path.removeprefix(f"/{MODEL}/resolve/{COMMIT}/")
             if name.endswith(self.large):
-                port = self._server.server_port
-                self._send(handler, 302, {"Location": f"http://localhost:{port}/cdn/{name}?signature=secret"})
+                other = self.url.replace("127.0.0.1", "localhost")
+                self._send(handler, 302, {"Location": f"{other}/cdn/{name}?signature=secret"})
             else:
                 self._send_file(handler, name, request)
         else:

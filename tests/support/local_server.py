@@ -1,7 +1,5 @@
 """Serves requests to a port of this machine during a block."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@
 shapes. Rows of other GPU types are an H100 capped to their memory. `fits` and `longest` are vLLM's own check.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -54,11 +52,9 @@ class Row:
 
     @property
     def case(self) -> str:
-        """Its name."""
         return self.measured["case"]
 
     def gib(self, column: str) -> float:
-        """A measured part, in GiB."""
         return float(self.measured[f"{column}_gib"])
 
     @property
@@ -68,15 +64,12 @@ class Row:
 
     @cached_property
     def load(self) -> Load:
-        """The program's load."""
         further = dict(_CASES[self.case.partition(".")[0]])
         model = further.pop("model")
-        arguments = [
-            f"--max-num-batched-tokens={self.measured['max_num_batched_tokens']}",
-            f"--max-num-seqs={self.measured['max_num_seqs']}",
-            *(["--enforce-eager"] if self.measured["enforce_eager"] == "True" else []),
-            *further.get("arguments", []),
-        ]
+        flags = ("max_num_batched_tokens", "max_num_seqs")
+        arguments = [f"--{flag.replace('_', '-')}={self.measured[flag]}" for flag in flags]
+        arguments += ["--enforce-eager"] if self.measured["enforce_eager"] == "True" else []
+        arguments += further.get("arguments", [])
         change = _CHANGED.get(self.case.partition(".")[0])
         # A model that only a part of was measured is too large itself.
         server: dict[str, Any] = {"name": "s", "engine": "vllm"}
@@ -93,11 +86,9 @@ class Row:
 
     @property
     def place(self) -> Place:
-        """The GPU."""
         return Place(self.measured["gpu"], _MEMORY_GIB[self.measured["gpu"]] * GI)
 
     def computed(self, *names: str, likely: bool = True) -> float:
-        """Computed parts, in GiB."""
         parts = self.load.need(self.place).parts
         return sum((part.likely if likely else part.least) / GI for part in parts if part.name in names)
 
@@ -107,7 +98,6 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """All rows."""
     with Path(__file__).with_suffix(".csv").open() as lines:
         return [Row(row) for row in csv.DictReader(lines)]
 
@@ -122,10 +112,7 @@ PARTS = {
 
 def table() -> str:
     """What was measured, in GiB and tokens, beside what the program computes, as Markdown."""
-    lines = [
-        "| case | taken | at least | expected | longest | at most | expected |",
-        "| --- | --: | --: | --: | --: | --: | --: |",
-    ]
+    lines = ["| case | taken | at least | expected | longest | at most | expected |", f"| --- |{' --: |' * 6}"]
     for row in rows():
         taken = sum(row.gib(part) for part in PARTS)
         least, likely = (sum(row.computed(*names, likely=end) for names in PARTS.values()) for end in (False, True))

@@ -5,8 +5,6 @@ that must follow, `together` are several with all problems that must follow, and
 nothing is wrong. `token: false` means that no token is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache, partial
@@ -52,7 +50,6 @@ good = partial(base, "configuration")
 
 
 def problems_of(values: Configuration, project: str = PROJECT, token_given: bool = True) -> list[Problem]:
-    """The problems of a configuration."""
     try:
         load(values, project, token_given)
     except BadConfiguration as error:
@@ -77,8 +74,6 @@ def put(path: str, value: Any) -> Change:
 
 
 def drop(path: str) -> Change:
-    """A change that removes `a.0.b`."""
-
     def change(values: Configuration) -> None:
         *way, last = path.split(".")
         at: Any = values
@@ -122,14 +117,12 @@ class Mistake(NamedTuple):
 
 
 def changed(subject: str, row: dict[str, Any]) -> Configuration:
-    """A good configuration with the change of a row."""
     values = base(subject, row.get("base", "good"))
     changed_by(row)(values)
     return values
 
 
 def of_subject(subject: str) -> list[Mistake]:
-    """The mistakes of a subject."""
     return [
         Mistake(row["id"], changed(subject, row), row["path"], row["cause"], row["remedy"], row.get("rule", ""))
         for row in subject_of(subject)["mistakes"]

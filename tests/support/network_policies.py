@@ -3,8 +3,6 @@
 Semantics: https://kubernetes.io/docs/concepts/services-networking/network-policies/
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,8 +14,6 @@ Object = dict[str, Any]
 
 
 class Pod(NamedTuple):
-    """A pod: its namespace and its labels."""
-
     namespace: str
     labels: Mapping[str, str]
 
@@ -55,15 +51,12 @@ def _is_source(rule: Object, source: Source, namespace: str) -> bool:
 def _is_peer(peer: Object, source: Source, namespace: str) -> bool:
     if isinstance(source, str):
         address, block = ipaddress.ip_address(source), peer.get("ipBlock")
-        return (
-            block is not None
-            and address in ipaddress.ip_network(block["cidr"])
-            and not any(address in ipaddress.ip_network(excluded) for excluded in block.get("except", []))
-        )
+        if block is None or address not in ipaddress.ip_network(block["cidr"]):
+            return False
+        return not any(address in ipaddress.ip_network(excluded) for excluded in block.get("except", []))
     if "ipBlock" in peer:
         return False
     selector = peer.get("namespaceSelector")
-    is_there = (
-        source.namespace == namespace if selector is None else matches(selector, {NAMESPACE_NAME: source.namespace})
-    )
+    is_own = source.namespace == namespace
+    is_there = is_own if selector is None else matches(selector, {NAMESPACE_NAME: source.namespace})
     return is_there and matches(peer.get("podSelector", {}), source.labels)

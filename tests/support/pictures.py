@@ -1,7 +1,5 @@
 """Pictures and the results that they show."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from gke_ai.forecast.result.forecast import read

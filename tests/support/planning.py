@@ -1,7 +1,5 @@
 """Plans the changes of an update in the cloud, with the emulated gcp plugin, for a program with other inputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,12 +30,9 @@ State = Mapping[tuple[str, str], Known]
 
 
 def known(record: Record) -> State:
-    """The state after a deployment of a recorded program."""
     return {
-        (resource.type, resource.name): Known(
-            resource.inputs, resource.inputs, resource.replacement_trigger, resource.part
-        )
-        for resource in record.resources.values()
+        (it.type, it.name): Known(it.inputs, it.inputs, it.replacement_trigger, it.part)
+        for it in record.resources.values()
     }
 
 
@@ -63,7 +58,6 @@ def operations(before: State, after: Record, folder: Path) -> dict[str, str]:
 
 
 def concerns(type_: str) -> bool:
-    """Whether the resource is Google Cloud's or a Kubernetes provider."""
     return type_ in RESOURCES or type_ == KUBERNETES
 
 

@@ -1,7 +1,5 @@
 """Plans for reports: a recorded change, the creation and the deletion of what it found."""
 
-from __future__ import annotations
-
 from gke_ai.review.report.preview import Preview, State, recorded
 from tests.support.repository import ROOT
 
@@ -9,7 +7,6 @@ CHANGE = ROOT / "tests" / "data" / "recorded_reports" / "change.json"
 
 
 def change() -> Preview:
-    """The recorded preview."""
     return recorded(CHANGE.read_text())
 
 

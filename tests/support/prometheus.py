@@ -1,7 +1,5 @@
 """Runs a Prometheus for a test, which writes samples of any time into it and queries them."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,10 +45,8 @@ class Prometheus:
             if value is not None
         ]
         if series.name.endswith("_total"):
-            return {
-                "name": series.name,
-                "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": points},
-            }
+            total = {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": points}
+            return {"name": series.name, "sum": total}
         return {"name": series.name, "gauge": {"dataPoints": points}}
 
     def query(self, query: str) -> list[dict[str, Any]]:
@@ -58,7 +54,6 @@ class Prometheus:
         return self._get("query", query=query, time=self.now)
 
     def latest(self, query: str) -> list[dict[str, Any]]:
-        """The result of a query at the current time."""
         return self._get("query", query=query)
 
     def fires(self, condition: Mapping[str, Any]) -> bool:
@@ -81,15 +76,9 @@ def running(folder: Path, configuration: Path | None = None) -> Iterator[Prometh
     empty = folder / "empty.yaml"
     empty.write_text("{}")
     (port,) = processes.free_ports(1)
-    command = [
-        processes.tool("prometheus"),
-        f"--config.file={configuration or empty}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--web.enable-otlp-receiver",
-        "--log.level=error",
-    ]
-    process = subprocess.Popen(command)
+    options = [f"--config.file={configuration or empty}", f"--storage.tsdb.path={folder / 'data'}"]
+    options += [f"--web.listen-address=127.0.0.1:{port}", "--web.enable-otlp-receiver", "--log.level=error"]
+    process = subprocess.Popen([processes.tool("prometheus"), *options])
     prometheus = Prometheus(f"http://127.0.0.1:{port}", int(time.time()))
 
     def ready() -> bool:

@@ -3,8 +3,6 @@
 They are read from the sources.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of a tenant on nodes with RDMA, and what the cluster says of their devices."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
@@ -14,36 +12,20 @@ from tests.support.emulator import Emulator
 from tests.support.mistakes import base
 
 Object = dict[str, Any]
-RUN: Object = {
-    "kind": "job",
-    "name": "first",
-    "namespace": "llm",
-    "image": "example.com/train:1",
-    "queue": "lq",
-    "priorityClass": "low",
-    "pool": "b200",
-    "pods": 2,
-    "gpusPerPod": NICS_PER_POD,
-    "resources": {"cpu": 8, "memory": "32Gi"},
-    "tokenSecret": None,
-}
+RUN: Object = {"kind": "job", "name": "first", "namespace": "llm", "image": "example.com/train:1", "queue": "lq"}
+RUN |= {"priorityClass": "low", "pool": "b200", "pods": 2, "gpusPerPod": NICS_PER_POD}
+RUN |= {"resources": {"cpu": 8, "memory": "32Gi"}, "tokenSecret": None}
 
 
 def values(runs: list[Object]) -> Object:
     """A pool of two A4 nodes for a tenant."""
     good = base("topology")
-    pool = {**good["gpuPools"][0], "nodesPerZone": 2}
-    return {
-        "cluster": {**good["cluster"], "vpc": {}},
-        "gpuPools": [pool],
-        "queues": good["queues"],
-        "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
-        "training": runs,
-    }
+    pools = [{**good["gpuPools"][0], "nodesPerZone": 2}]
+    platform = {"cluster": {**good["cluster"], "vpc": {}}, "gpuPools": pools, "queues": good["queues"]}
+    return {**platform, "tenants": [{"name": "llm", "priorityClasses": ["low"]}], "training": runs}
 
 
 def create(emulator: Emulator, item: Object, *options: str) -> None:
-    """Create an object."""
     file = emulator.state / "item.json"
     file.write_text(json.dumps(item))
     emulator.kubectl("create", "-f", str(file), *options)
@@ -64,7 +46,6 @@ def running(emulator: Emulator, name: str, namespace: str = "llm") -> list[Objec
 
 
 def allocated(emulator: Emulator) -> list[list[Object]]:
-    """The devices of each claim of the tenant."""
     claims = emulator.get("resourceclaims", "-n", "llm")
     return [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
 
@@ -75,21 +56,11 @@ def pod(
     """A pod with the NICs of its node."""
     claims = claims or [{"name": "nics", "resourceClaimTemplateName": TEMPLATE}]
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    container = {
-        "name": "main",
-        "image": "example.com/train:1",
-        "resources": {"limits": {"cpu": "1", **devices}, "claims": [{"name": claim["name"]} for claim in claims]},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {
-            "containers": [container],
-            "resourceClaims": claims,
-            "tolerations": [{"operator": "Exists"}] if namespace != "llm" else [],
-        },
-    }
+    resources = {"limits": {"cpu": "1", **devices}, "claims": [{"name": claim["name"]} for claim in claims]}
+    spec: Object = {"containers": [{"name": "main", "image": "example.com/train:1", "resources": resources}]}
+    spec |= {"resourceClaims": claims, "tolerations": [{"operator": "Exists"}] if namespace != "llm" else []}
+    metadata = {"name": name, "namespace": namespace, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def queued(claims: list[Object]) -> Object:
@@ -100,11 +71,8 @@ def queued(claims: list[Object]) -> Object:
 def of_queue(emulator: Emulator) -> dict[str, str]:
     """NICs that the cluster queue counts, by flavor."""
     (queue,) = emulator.get("clusterqueues")
-    return {
-        resource["name"]: resource["total"]
-        for flavor in queue["status"]["flavorsUsage"]
-        for resource in flavor["resources"]
-    }
+    used = [resource for flavor in queue["status"]["flavorsUsage"] for resource in flavor["resources"]]
+    return {resource["name"]: resource["total"] for resource in used}
 
 
 def allow(emulator: Emulator, kinds: str) -> None:

@@ -1,7 +1,5 @@
 """Lists objects of a cluster as `kubectl get -o json` does, without a process for each question."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time
@@ -34,8 +32,6 @@ class Kind(NamedTuple):
 
 
 class Objects:
-    """The objects of a cluster."""
-
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._kinds: dict[str, Kind] = {}
@@ -68,14 +64,9 @@ class Objects:
                 for version in group["versions"]:
                     api_version = f"{group_name}/{version['version']}" if group_name else version["version"]
                     for resource in version.get("resources", []):
-                        kind = Kind(
-                            f"{root}/{api_version}",
-                            resource["resource"],
-                            resource["scope"] == "Namespaced",
-                            api_version,
-                            resource["responseKind"]["kind"],
-                        )
-                        plural = kind.plural
+                        plural, in_namespaces = resource["resource"], resource["scope"] == "Namespaced"
+                        name = resource["responseKind"]["kind"]
+                        kind = Kind(f"{root}/{api_version}", plural, in_namespaces, api_version, name)
                         names = [plural, resource.get("singularResource", ""), *resource.get("shortNames", ())]
                         for known in (*names, f"{plural}.{group_name}" if group_name else plural):
                             kinds.setdefault(known, kind)

@@ -5,8 +5,6 @@ Pulumi's engine and providers compare a program with, and nothing about the mach
 placeholders.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -23,19 +21,7 @@ FOLDER = ROOT / "tests" / "data" / "recorded"
 Resource = dict[str, Any]
 
 # Fields that decide what an update does with a resource.
-KEPT = (
-    "urn",
-    "custom",
-    "id",
-    "type",
-    "inputs",
-    "outputs",
-    "parent",
-    "provider",
-    "protect",
-    "retainOnDelete",
-    "external",
-)
+_KEPT = "urn custom id type inputs outputs parent provider protect retainOnDelete external"
 # An address without a listener, and a certificate of the tests whose key was discarded.
 NOWHERE = "127.0.0.1:1"
 CERTIFICATE = base64.b64encode((FOLDER / "certificate.pem").read_bytes()).decode()
@@ -61,12 +47,10 @@ def recorded(deployment: Mapping[str, Any], stack: str, config: Mapping[str, Any
 
 
 def systems(version: str) -> list[str]:
-    """Names of the systems with a record of a version."""
     return sorted(file.stem for file in (FOLDER / version).glob("*.json"))
 
 
 def versions() -> list[str]:
-    """The versions with records."""
     return sorted(folder.name for folder in FOLDER.iterdir() if any(folder.glob("*.json")))
 
 
@@ -89,7 +73,7 @@ def read(version: str, system: str, stack: str, prepared: bool = True) -> tuple[
 
 
 def _trimmed(resource: Resource) -> Resource:
-    kept = {key: resource[key] for key in KEPT if resource.get(key) not in (None, False)}
+    kept = {key: resource[key] for key in _KEPT.split() if resource.get(key) not in (None, False)}
     outputs = kept.pop("outputs", {})
     if not resource.get("custom"):
         return kept  # a component's outputs only repeat those of its children

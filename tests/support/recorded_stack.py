@@ -6,13 +6,10 @@ The cloud is empty, except for the cluster of a configuration with `mode: existi
 the recorded state, not with the cloud. The configuration is ready for the upgrade, unless `--unprepared`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -45,7 +42,6 @@ class Nowhere:
 
 
 def main() -> None:
-    """Creates the stack of the arguments."""
     version, system, name, *options = sys.argv[1:]
     config, resources = read(version, system, name, prepared="--unprepared" not in options)
     source = paths.STATE / f"{name}.yaml"
@@ -66,11 +62,8 @@ def main() -> None:
     deploy.ensure(stack)
     assert stack.config_file
     salt = yaml.safe_load(stack.config_file.read_text())["encryptionsalt"]
-    deployment: dict[str, Any] = {
-        "manifest": {},
-        "secrets_providers": {"type": "passphrase", "state": {"salt": salt}},
-        "resources": resources,
-    }
+    secrets = {"type": "passphrase", "state": {"salt": salt}}
+    deployment = {"manifest": {}, "secrets_providers": secrets, "resources": resources}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.json"
         file.write_text(json.dumps({"version": 3, "deployment": deployment}))

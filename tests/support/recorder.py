@@ -3,8 +3,6 @@
 Tests check the record. An assertion in `apply` would be skipped for an unknown value.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -67,7 +65,6 @@ class Registration:
 
     @property
     def object_name(self) -> str:
-        """Name of the Kubernetes object or cloud resource."""
         return str(self.inputs.get("metadata", {}).get("name") or self.inputs.get("name") or self.part)
 
     @property
@@ -86,11 +83,7 @@ class Record:
 
     def all(self, kind: str) -> list[Registration]:
         """Resources whose type ends in `kind`."""
-        return [
-            resource
-            for resource in self.resources.values()
-            if resource.type.rpartition(":")[2].rpartition("/")[2] == kind
-        ]
+        return [it for it in self.resources.values() if it.type.rpartition(":")[2].rpartition("/")[2] == kind]
 
     def one(self, kind: str, name: str | None = None) -> Registration:
         """The only resource of a type, or the only one with an object name."""
@@ -107,11 +100,8 @@ class Record:
                 seen.add(resource.urn)
                 open_ends += [*resource.dependencies, resource.parent]
         seen.discard(waiting.urn)
-        return frozenset(
-            f"{resource.type.rpartition(':')[2]} {resource.object_name}"
-            for resource in map(self.resources.get, seen)
-            if resource
-        )
+        found = filter(None, map(self.resources.get, seen))
+        return frozenset(f"{resource.type.rpartition(':')[2]} {resource.object_name}" for resource in found)
 
 
 class Monitor(mocks.MockMonitor):
@@ -145,18 +135,16 @@ class Monitor(mocks.MockMonitor):
                 timeouts=request.customTimeouts.create or None,
                 secret_outputs=tuple(request.additionalSecretOutputs),
                 hidden=tuple(request.hideDiffs),
-                overrides=tuple(option for option in ("protect", "retainOnDelete") if is_false(option, request)),
+                overrides=tuple(
+                    option
+                    for option in ("protect", "retainOnDelete")
+                    if request.HasField(option) and not getattr(request, option)
+                ),
             )
         return response
 
 
-def is_false(option: str, request: Any) -> bool:
-    """Whether an option is stated and false."""
-    return bool(request.HasField(option)) and not getattr(request, option)
-
-
 def trigger(request: Any) -> Any:
-    """The value whose change replaces the resource, or None."""
     if not request.HasField("replacement_trigger"):
         return None
     return rpc.deserialize_property(json_format.MessageToDict(request.replacement_trigger))
@@ -306,10 +294,8 @@ def run_program(
     control_plane: Callable[..., Coroutine[Any, Any, None]] = ready_at_once,
 ) -> Record:
     """Runs the whole program with a stack configuration. As in Pulumi, objects are JSON."""
-    config = {
-        "gcp:project": PROJECT,
-        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()},
-    }
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()}
+    config = {"gcp:project": PROJECT, **texts}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
     pulumi.runtime.set_all_config(config, list(secret_keys))
     monkeypatch.setenv("HF_TOKEN", token or "")
@@ -332,12 +318,10 @@ def _shared_record(configuration: str, preview: bool) -> Record:
 
 
 def configuration(path: str) -> dict[str, Any]:
-    """Reads a configuration of this project."""
     return deepcopy(_parsed(source(path).read_text()))
 
 
 def load_stack(configuration: Mapping[str, Any], token_given: bool = True) -> settings.ResolvedStack:
-    """The resolved stack of a configuration."""
     values = {key.removeprefix(PREFIX): value for key, value in configuration.items() if key.startswith(PREFIX)}
     return settings.load(values, PROJECT, token_given)
 
@@ -349,7 +333,6 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def strings(value: object) -> Iterator[str]:
-    """All strings in nested data."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -1,7 +1,5 @@
 """What a program registered, as its readers see it: reports, policies, tools of a repository, Google, members."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -40,14 +38,9 @@ def policy_resources(record: Record) -> list[registration.Resource]:
     """The registered resources, as policies see them."""
     return [
         registration.Resource(
-            resource.urn,
-            resource.type,
-            resource.name,
-            plain(dict(resource.inputs)),
-            resource.protected,
-            resource.delete_before_replace or False,
+            *(it.urn, it.type, it.name, plain(dict(it.inputs)), it.protected, it.delete_before_replace or False)
         )
-        for resource in record.resources.values()
+        for it in record.resources.values()
     ]
 
 
@@ -67,20 +60,12 @@ def violated(path: str, preview: bool) -> dict[str, list[str]]:
 
 
 def tool(name: str, record: Record) -> Kubectl:
-    """A tool with what a program registered."""
     return TOOLS[name]("test", "clusters/test", in_cluster(resources(record), "gke-ai up"))
 
 
 def resources(record: Record) -> list[changes.Resource]:
     """The registered resources, as a report sees them."""
     return [
-        changes.Resource(
-            resource.urn,
-            resource.type,
-            resource.parent,
-            resource.inputs,
-            dependencies=resource.dependencies,
-            retained=resource.retained,
-        )
-        for resource in record.resources.values()
+        changes.Resource(it.urn, it.type, it.parent, it.inputs, dependencies=it.dependencies, retained=it.retained)
+        for it in record.resources.values()
     ]

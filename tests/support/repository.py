@@ -3,8 +3,6 @@
 It excludes what a user adds: their own stacks, and files that are not committed.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,7 +32,6 @@ def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
 
 
 def copy_to(folder: Path) -> Path:
-    """Copies the repository."""
     for file in [*tracked("**"), *(ROOT / link for link in LINKS)]:
         target = folder / file.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,12 +51,10 @@ def name_of(file: Path) -> str:
 
 
 def examples(root: Path = ROOT) -> list[Path]:
-    """The examples' configurations."""
     return tracked("examples/*.yaml", root)
 
 
 def configurations(root: Path = ROOT) -> list[Path]:
-    """The configurations of the repository's own stacks, and of the examples."""
     return [*(source(stack, root) for stack in STACKS), *examples(root)]
 
 

@@ -1,7 +1,5 @@
 """Differences between the source documents and what the program registers, each with its reason."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +20,7 @@ def kueue_objects_are_v1beta2(item: Object) -> None:
 def rollouts_are_stated(item: Object) -> None:
     """Equals Kubernetes' default with one replica. Set because a rollout at full quota is a choice."""
     if item["kind"] == "Deployment":
-        rolling = {"maxSurge": 1, "maxUnavailable": 0}
-        item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+        item["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
 def token_has_both_names(item: Object) -> None:

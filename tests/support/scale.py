@@ -1,7 +1,5 @@
 """Generates a stack of any size: teams with pools, a queue and workloads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 TEAMS = 50
@@ -39,10 +37,6 @@ def sections(teams: int, each: int = 4) -> dict[str, Any]:
     queues = {key: configuration.pop(key) for key in ("flavors", "clusterQueues", "localQueues")}
     queues["priorityClasses"] = [{"name": "serving", "value": 100}]
     grants = [{"namespace": f"team-{number}"} for number in range(teams)]
-    return {
-        "cluster": {"name": "large", "mode": "standard", "location": "us-west4"},
-        "buckets": [{"name": "models-{project}", "onDestroy": "delete", "grants": grants}],
-        "queues": queues,
-        "batch": batch,
-        **configuration,
-    }
+    cluster = {"name": "large", "mode": "standard", "location": "us-west4"}
+    buckets = [{"name": "models-{project}", "onDestroy": "delete", "grants": grants}]
+    return {"cluster": cluster, "buckets": buckets, "queues": queues, "batch": batch, **configuration}

@@ -4,8 +4,6 @@ A schema is a mapping from field to schema for an object, `{"*": schema}` for a 
 name of a type.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
@@ -24,8 +22,7 @@ CRDS = ROOT / "emulator" / "cluster" / "crds"
 
 def schema_of(kind: str) -> Any:
     """The schema of a kind of a snapshot; a name alone if it comes with a chart that is not here."""
-    api = kinds()[kind].api
-    group, _, version = api.rpartition("/")
+    group, _, version = kinds()[kind].api.rpartition("/")
     definition = _definition(kind, group) if "." in group else None
     if definition:
         return _of_definition(definition, version)
@@ -43,16 +40,14 @@ def _definition(kind: str, group: str) -> Any:
             text = file.read_text()
             if f"kind: {kind}\n" in text and f"group: {group}\n" in text:
                 # The templates of a chart are plain YAML but for what the template language adds.
-                plain = re.sub(r"(?s)\{\{.*?\}\}", "", text)
-                items = yaml.load_all(plain, Loader=yaml.CSafeLoader)
+                items = yaml.load_all(re.sub(r"(?s)\{\{.*?\}\}", "", text), Loader=yaml.CSafeLoader)
                 return next(item for item in items if item["spec"].get("names", {}).get("kind") == kind)
     return None
 
 
 def _of_definition(definition: Any, version: str) -> Any:
     found = next(entry for entry in definition["spec"]["versions"] if entry["name"] == version)
-    schema = _of_openapi(found["schema"]["openAPIV3Schema"])
-    return {**schema, "metadata": _of_model("V1ObjectMeta")}
+    return {**_of_openapi(found["schema"]["openAPIV3Schema"]), "metadata": _of_model("V1ObjectMeta")}
 
 
 def _of_openapi(schema: Any) -> Any:

@@ -1,7 +1,5 @@
 """Synthetic snapshots: many Workloads of many teams, in the state in which Kueue and Kubernetes leave them."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterator, Mapping
@@ -40,8 +38,6 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 class Synthesizer:
-    """Makes the objects of one snapshot."""
-
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.objects: dict[str, list[Object]] = {}
@@ -62,13 +58,8 @@ class Synthesizer:
         return item
 
     def condition(self, condition_type: str, status: bool, reason: str, age: float) -> Object:
-        return {
-            "type": condition_type,
-            "status": str(status),
-            "reason": reason,
-            "lastTransitionTime": self.at(age),
-            "observedGeneration": 1,
-        }
+        times = {"lastTransitionTime": self.at(age), "observedGeneration": 1}
+        return {"type": condition_type, "status": str(status), "reason": reason, **times}
 
     def fill(self, kind: str, name: str, namespace: str = "", age: float = 90000, **values: Any) -> Object:
         """Adds the object of a kind as snapshots.yaml has it."""
@@ -78,12 +69,8 @@ class Synthesizer:
         """A team with a queue that its running Jobs fill, and Jobs that wait."""
         self.fill("Namespace", name)
         used = {"cpu": str(4 * running), "memory": f"{8 * running}Gi", "nvidia.com/gpu": str(running)}
-        status = {
-            "conditions": [self.condition("Active", True, "Ready", 80000)],
-            "pendingWorkloads": pending,
-            "reservingWorkloads": running,
-            "admittedWorkloads": running,
-        }
+        counts = {"pendingWorkloads": pending, "reservingWorkloads": running, "admittedWorkloads": running}
+        status = {"conditions": [self.condition("Active", True, "Ready", 80000)], **counts}
         totals = [{"name": key, "total": amount} for key, amount in used.items()]
         usage = [{"name": FLAVOR, "resources": totals}]
         borrowed = [{"name": FLAVOR, "resources": [{**total, "borrowed": "0"} for total in totals]}]
@@ -108,13 +95,10 @@ class Synthesizer:
         workload = f"job-{name}-{self.random.getrandbits(20):05x}"
         template: Object = {"metadata": {"labels": own}, "spec": pod}
         if runs:
-            template = {
-                "metadata": {
-                    "labels": {**own, "kueue.x-k8s.io/podset": "main"},
-                    "annotations": {"kueue.x-k8s.io/workload": workload},
-                },
-                "spec": {**pod, "nodeSelector": {"cloud.google.com/gke-nodepool": POOL}},
-            }
+            labels = {**own, "kueue.x-k8s.io/podset": "main"}
+            metadata = {"labels": labels, "annotations": {"kueue.x-k8s.io/workload": workload}}
+            selected = {**pod, "nodeSelector": {"cloud.google.com/gke-nodepool": POOL}}
+            template = {"metadata": metadata, "spec": selected}
         of_job = {"generation": 2 if runs else 1, "waits": not runs, "status": self._job_status(runs, age)}
         self.fill("Job", name, namespace, age, uid=uid, template=template, **of_job)
         values = {"name": name, "uid": uid, "pod": pod, "priority": PRIORITIES[priority], "class": priority}
@@ -133,10 +117,8 @@ class Synthesizer:
 
     def _workload_status(self, queue: str, runs: bool, age: float) -> Object:
         if not runs:
-            return {
-                "conditions": [self.condition("QuotaReserved", False, "Pending", age - 2)],
-                "resourceRequests": [{"name": "main", "resources": REQUESTS}],
-            }
+            waits = self.condition("QuotaReserved", False, "Pending", age - 2)
+            return {"conditions": [waits], "resourceRequests": [{"name": "main", "resources": REQUESTS}]}
         assignment = {"name": "main", "count": 1, "flavors": dict.fromkeys(REQUESTS, FLAVOR), "resourceUsage": REQUESTS}
         reached = (("QuotaReserved", "QuotaReserved", 2), ("Admitted", "Admitted", 2), ("PodsReady", "Started", 6))
         return {

@@ -1,7 +1,5 @@
 """A cluster for what a member submits: what its stack publishes, and a stub of its API server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +22,9 @@ PUBLISHED = Published(_SECTIONS, Calibration(), "my-project", "0.4.0")
 def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Object:
     container = {"name": "main", "image": "i:1", "resources": {"requests": requests}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never", **spec}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "mine", "labels": {QUEUE_LABEL: queue} if queue else {}},
-        "spec": {"parallelism": pods, "template": template},
-    }
+    metadata = {"name": "mine", "labels": {QUEUE_LABEL: queue} if queue else {}}
+    stated = {"parallelism": pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": stated}
 
 
 def kubeconfig(server: str) -> str:
@@ -91,7 +86,6 @@ class Cluster:
 
 @contextmanager
 def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Serves a cluster, and yields the kubeconfig of a member."""
     with answering(cluster.answer) as address:
         file = folder / "kubeconfig"
         file.write_text(kubeconfig(f"http://{address}"))

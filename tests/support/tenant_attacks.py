@@ -1,7 +1,5 @@
 """Requests of a member that the table `tests/support/tenant_matrix.yaml` calls an attack, against a real API server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -14,14 +12,7 @@ from tests.support.tenants import NO_QUEUE, Answer, Object
 # Of claims inside another object: the API server takes no finalizers there, and the claim is judged itself.
 CLAIMS = {"jobset.JobSetSpec.volumeClaimPolicies", "core.VolumeSource.ephemeral"}
 # An update of what nobody can change is refused before the policy is asked.
-FIXED = (
-    "field is immutable",
-    "is immutable",
-    "is queued as it was created",
-    "may not change",
-    "Forbidden: ",
-    "updates to",
-)
+FIXED = ("is immutable", "is queued as it was created", "may not change", "Forbidden: ", "updates to")
 # Kinds that a PUT may replace without a resource version.
 UNCONDITIONAL = ("Job", "Deployment", "Secret", "ConfigMap", "Service", "PersistentVolumeClaim", "Pod")
 VERBS = {
@@ -114,20 +105,13 @@ def deletions(kind: str, name: str, path: str) -> Iterator[Attack]:
         for key, value in options.items():
             option, _, kinds = key.partition("@")
             if kind in kinds.split(","):
-                yield Attack(
-                    f"delete {kind} {option}",
-                    "DELETE",
-                    f"{path}/{name}",
-                    {option: value, "dryRun": ["All"]},
-                    "application/json",
-                    (words,),
-                )
+                body = {option: value, "dryRun": ["All"]}
+                yield Attack(f"delete {kind} {option}", "DELETE", f"{path}/{name}", body, "application/json", (words,))
                 query = f"{path}/{name}?dryRun=All&{option}={str(value).lower() if value is True else value}"
                 yield Attack(f"delete {kind} ?{option}", "DELETE", query, None, "application/json", (words,))
 
 
 def wrong(attack: Attack, ask: Ask) -> str:
-    """What an answer should not say, or nothing."""
     answer = ask(attack.method, attack.path, attack.body, attack.content_type)
     if attack.words is None:
         return "" if answer.status in (200, 201) else f"{attack.title}: {answer.message[:300]}"

@@ -4,8 +4,6 @@ A field is named by its struct, such as `core.PodSpec.nodeName`: it stands where
 `tenant_matrix.yaml`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache
@@ -54,7 +52,6 @@ _IMPORT = re.compile(r'^\t(?:(\w+) )?"([\w./-]+)"$', re.M)
 
 @cache
 def structs() -> dict[str, list[Field]]:
-    """The fields of every struct of the packages."""
     found: dict[str, list[Field]] = {}
     folders = {f"{name}/{folder}": package for package, (_, name, folder) in PACKAGES.items()}
     for package, (module, name, folder) in PACKAGES.items():
@@ -123,7 +120,6 @@ ATTACKS = ("never", "refused", "refused_later")
 
 
 def verdicts() -> dict[str, list[Verdict]]:
-    """The verdicts of the table, by field."""
     found: dict[str, list[Verdict]] = {}
     for section in (*ATTACKS, "bounded", "free"):
         for reason, entries in TABLE[section].items():
@@ -182,12 +178,10 @@ REQUESTS = ("CreateOptions", "UpdateOptions", "PatchOptions", "DeleteOptions")
 
 
 def options() -> set[str]:
-    """The options of a request that writes."""
     return {field.name for request in REQUESTS for field in structs()[f"meta.{request}"] if field.name}
 
 
 def judged_options() -> set[str]:
-    """The options that the table has."""
     refused = {key.partition("@")[0] for keys in OPTIONS["refused"].values() for key in keys}
     return refused | {name for names in OPTIONS["free"].values() for name in names.split()}
 
@@ -215,7 +209,6 @@ def names() -> set[str]:
 
 
 def written() -> set[str]:
-    """The resources that a member may write, with their parts."""
     writes = {"create", "update", "patch", "delete"}
     plain: list[dict[str, list[str]]] = json.loads(json.dumps(rules(list(FURTHER_KINDS))))
     return {resource for rule in plain if writes & {*rule["verbs"]} for resource in rule["resources"]}

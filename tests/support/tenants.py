@@ -1,7 +1,5 @@
 """Members of a tenant: their clients of the API server, the objects that they write, and how these are refused."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 from collections.abc import Callable
@@ -37,7 +35,6 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The reason of the refusal."""
         return str(self.content.get("message", ""))
 
 
@@ -49,21 +46,16 @@ class Credential:
         authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
         token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
         self.team = team
-        self._api = httpx.Client(
-            base_url=cluster["cluster"]["server"],
-            verify=ssl.create_default_context(cadata=authority),
-            headers={"authorization": f"Bearer {token}"},
-            timeout=30,
-            trust_env=False,
-        )
+        server, headers = cluster["cluster"]["server"], {"authorization": f"Bearer {token}"}
+        trusted = ssl.create_default_context(cadata=authority)
+        self._api = httpx.Client(base_url=server, verify=trusted, headers=headers, timeout=30, trust_env=False)
 
     def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Answer:
         """A request with the strict validation that kubectl uses."""
         content_type = content_type or ("application/merge-patch+json" if method == "PATCH" else "")
         kind = {"content-type": content_type} if content_type else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
-        url = httpx.URL(f"/{path}").copy_merge_params(strict)
-        response = self._api.request(method, url, json=body, headers=kind)
+        response = self._api.request(method, httpx.URL(f"/{path}").copy_merge_params(strict), json=body, headers=kind)
         return Answer(response.status_code, response.json())
 
     def create(self, item: Object, namespace: str | None = None, *, try_only: bool = False) -> Answer:
@@ -75,21 +67,17 @@ class Credential:
         return self.create(item, namespace, try_only=try_only) if changed else answer
 
     def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
-        """Change an object."""
         return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
 
     def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> Answer:
-        """Delete an object and what belongs to it."""
         body = {"propagationPolicy": "Background", **options}
         return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}", body)
 
     def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
-        """Read an object, or all of a kind."""
         return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
 
 
 def kubeconfig_of(emulator: Emulator, team: str) -> Path:
-    """A kubeconfig with only a token of a team's deployer."""
     content = yaml.safe_load(Path(emulator.kubeconfig()).read_text())
     token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
     context = {"cluster": content["clusters"][0]["name"], "user": "member"}
@@ -100,28 +88,19 @@ def kubeconfig_of(emulator: Emulator, team: str) -> Path:
 
 
 def spec(gpus: int | None = 1, **more: Any) -> Object:
-    """Spec of a pod that requests GPUs."""
     devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    container = {
-        "name": "main",
-        "image": "example.com/training:1",
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
-    }
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices}
+    container = {"name": "main", "image": "example.com/training:1", "resources": resources}
     # A namespace that goes waits at least half as long for its pods.
     quick = {"terminationGracePeriodSeconds": 1}
     return {"containers": [container], **quick, **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
 
 
 def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
-    """An object, under a queue if one is named."""
     versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
     labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
-    return {
-        "apiVersion": versions.get(kind, "apps/v1"),
-        "kind": kind,
-        "metadata": {"name": name, "labels": labels, **metadata},
-        "spec": body,
-    }
+    metadata = {"name": name, "labels": labels, **metadata}
+    return {"apiVersion": versions.get(kind, "apps/v1"), "kind": kind, "metadata": metadata, "spec": body}
 
 
 OWN, OTHERS = "queue-of-team-a", "queue-of-team-b"
@@ -158,13 +137,11 @@ def owned_by(kind: str, version: str, name: str) -> list[Object]:
 
 
 def created(answer: Answer) -> str:
-    """The uid of the created object. A failure shows the refusal."""
     assert answer.status == 201, answer.message
     return str(answer.content["metadata"]["uid"])
 
 
 def pods_of(team: Credential, label: str) -> list[Object]:
-    """The team's pods with a label."""
     team_pods = team.read("Pod").content["items"]
     key, _, value = label.partition("=")
     return [pod for pod in team_pods if pod["metadata"].get("labels", {}).get(key) == value]
@@ -198,8 +175,7 @@ def in_use(team: Credential) -> int:
 def counted_member(emulator: Emulator) -> Credential:
     """A member's client, once the quota of its namespace counts every kind of run."""
     member = Credential(emulator, "team-a")
-    items = (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN))
-    for item in items:
+    for item in (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN)):
         tries = partial(member.create, item, try_only=True)
         eventually(partial(taken, tries), f"the cluster takes a {item['kind']}", seconds=120)
     return member

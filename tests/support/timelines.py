@@ -1,7 +1,5 @@
 """Builds timelines of clusters for tests, object by object, in the words of Kueue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
@@ -17,7 +15,6 @@ UNUSED = (
 
 
 def conditions(**stated: tuple[str, str, str]) -> list[Item]:
-    """Conditions by type: status (`True` or `False`), reason and message."""
     return [
         {"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": LONG_BEFORE}
         for name, (status, reason, message) in stated.items()
@@ -29,7 +26,6 @@ RESERVED = ("True", "QuotaReserved", "Quota reserved in ClusterQueue cluster-que
 
 
 def owned(kind: str, name: str, uid: str) -> list[Item]:
-    """The owner reference of a controller."""
     return [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": True}]
 
 
@@ -38,16 +34,13 @@ def workload(uid: str, owner: list[Item], priority: int = 0, flavor: str = "", *
     status: Item = {"conditions": conditions(**stated)}
     if flavor:
         status["conditions"] += conditions(QuotaReserved=RESERVED, Admitted=ADMITTED)
-        status["admission"] = {
-            "clusterQueue": "cluster-queue",
-            "podSetAssignments": [{"name": "main", "flavors": {"cpu": flavor, "nvidia.com/gpu": flavor}}],
-        }
+        assigned = {"name": "main", "flavors": {"cpu": flavor, "nvidia.com/gpu": flavor}}
+        status["admission"] = {"clusterQueue": "cluster-queue", "podSetAssignments": [assigned]}
     metadata = {"name": f"workload-{uid}", "namespace": "llm", "uid": uid, "ownerReferences": owner}
     return {"metadata": metadata, "spec": {"queueName": "lq", "priority": priority}, "status": status}
 
 
 def waiting(uid: str, owner: list[Item], priority: int = 0) -> Item:
-    """A Workload that waits for quota."""
     return workload(uid, owner, priority, QuotaReserved=("False", "Pending", UNUSED))
 
 
@@ -57,15 +50,10 @@ def evicted(uid: str, owner: list[Item], preemptor: str, job: str, priority: int
         f"Preempted to accommodate a workload (UID: {preemptor}, JobUID: {job}) due to prioritization in the "
         "ClusterQueue; preemptor path: /cluster-queue; preemptee path: /cluster-queue"
     )
-    return workload(
-        uid,
-        owner,
-        priority,
-        Evicted=("True", "Preempted", message),
-        Preempted=("True", "InClusterQueue", message),
-        QuotaReserved=("False", "Pending", UNUSED),
-        Admitted=("False", "NoReservation", "The workload has no reservation"),
-    )
+    reasons: Item = {"Evicted": ("True", "Preempted", message), "Preempted": ("True", "InClusterQueue", message)}
+    reasons |= {"QuotaReserved": ("False", "Pending", UNUSED)}
+    reasons |= {"Admitted": ("False", "NoReservation", "The workload has no reservation")}
+    return workload(uid, owner, priority, **reasons)
 
 
 def pod(uid: str, owner: list[Item], node: str = "", gpus: int = 2, delay: float = 0, **more: Any) -> Item:
@@ -88,39 +76,24 @@ def node(
     uid: str, pool: str = "l4", ready: bool = True, delay: float = 0, closed: bool = False, spot: bool = False
 ) -> Item:
     """A g2-standard-24 node with two L4 GPUs."""
-    labels = {
-        "cloud.google.com/gke-nodepool": pool,
-        "cloud.google.com/gke-accelerator": "nvidia-l4",
-        "cloud.google.com/gke-provisioning": "spot" if spot else "standard",
-        "node.kubernetes.io/instance-type": "g2-standard-24",
-    }
-    labels |= {"cloud.google.com/gke-spot": "true"} if spot else {}
-    metadata = {
-        "name": f"node-{uid}",
-        "uid": uid,
-        "labels": labels,
-        "annotations": {READY_AFTER: f"{delay}s"} if delay else {},
-    }
-    status = {
-        "allocatable": {"nvidia.com/gpu": "2"},
-        "conditions": conditions(Ready=("True" if ready else "False", "KubeletReady", "")),
-    }
+    of_gke = {"nodepool": pool, "accelerator": "nvidia-l4", "provisioning": "spot" if spot else "standard"}
+    of_gke |= {"spot": "true"} if spot else {}
+    labels = {f"cloud.google.com/gke-{key}": value for key, value in of_gke.items()}
+    metadata = {"name": f"node-{uid}", "uid": uid, "annotations": {READY_AFTER: f"{delay}s"} if delay else {}}
+    metadata["labels"] = {**labels, "node.kubernetes.io/instance-type": "g2-standard-24"}
+    status: Item = {"allocatable": {"nvidia.com/gpu": "2"}}
+    status["conditions"] = conditions(Ready=("True" if ready else "False", "KubeletReady", ""))
     return {"metadata": metadata, "spec": {"unschedulable": True} if closed else {}, "status": status}
 
 
 def deployment(name: str, wanted: int, ready: int) -> Item:
-    """A server in a queue."""
     template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}, "spec": {"containers": []}}
     metadata = {"name": name, "namespace": "llm", "uid": f"deployment-{name}"}
-    return {
-        "metadata": metadata,
-        "spec": {"replicas": wanted, "template": template},
-        "status": {"readyReplicas": ready},
-    }
+    spec = {"replicas": wanted, "template": template}
+    return {"metadata": metadata, "spec": spec, "status": {"readyReplicas": ready}}
 
 
 def replica(uid: str, server: str = "gemma", template: str = "abc", **more: Any) -> Item:
-    """A pod of a server."""
     owner = owned("ReplicaSet", f"{server}-{template}", f"replicas-{server}-{template}")
     return pod(uid, owner, labels={"pod-template-hash": template}, **more)
 
@@ -143,13 +116,11 @@ def _groups(**amounts: str) -> list[Item]:
 
 
 def local_queue(name: str = "lq", queue: str = "cluster-queue", namespace: str = "llm") -> Item:
-    """A local queue."""
     metadata = {"name": name, "namespace": namespace, "uid": f"local-{namespace}-{name}"}
     return {"metadata": metadata, "spec": {"clusterQueue": queue}}
 
 
 def job(name: str = "finetune", uid: str = "job-uid", suspend: bool = False, pods: int = 2, **status: Any) -> Item:
-    """A Job."""
     spec = {"parallelism": pods, "completions": pods, "suspend": suspend, "template": {"spec": {"containers": []}}}
     return {"metadata": {"name": name, "namespace": "llm", "uid": uid}, "spec": spec, "status": status}
 
@@ -160,21 +131,8 @@ def warning(kind: str, name: str, message: str, reason: str = "FailedCreate") ->
     return {"metadata": {"uid": f"event-{name}"}, "involvedObject": involved, "reason": reason, "message": message}
 
 
-KINDS = {
-    "queue": "ClusterQueue",
-    "cohort": "Cohort",
-    "local": "LocalQueue",
-    "workload": "Workload",
-    "pod": "Pod",
-    "node": "Node",
-    "deployment": "Deployment",
-    "statefulset": "StatefulSet",
-    "job": "Job",
-    "jobset": "JobSet",
-    "namespace": "Namespace",
-    "event": "Event",
-    "warning": "Warning",
-}
+_NAMED = "Cohort Workload Pod Node Deployment StatefulSet Job JobSet Namespace Event Warning"
+KINDS = {"queue": "ClusterQueue", "local": "LocalQueue", **{kind.lower(): kind for kind in _NAMED.split()}}
 
 
 def timeline(
@@ -186,3 +144,10 @@ def timeline(
         for entry in sorted(observed, key=lambda entry: entry[0])
     )
     return Timeline(observations, 5.0, ended, settled)
+
+
+# A run that has its quota, and a server.
+Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
+JOB = owned("Job", "finetune", "job-uid")
+RUN, GEMMA = named("llm/job/finetune"), named("llm/deployment/gemma")
+RUNS = (-1, "workload", workload("wj", JOB, 20, flavor="l4"))

@@ -1,7 +1,5 @@
 """Runs what unpacks the code of a run in its pods, on folders of this machine in place of the volumes."""
 
-from __future__ import annotations
-
 import subprocess
 from base64 import b64decode
 from collections.abc import Mapping
@@ -30,5 +28,4 @@ def unpack(spec: Mapping[str, Any], config_map: Mapping[str, Any], target: Path)
 
 
 def names(folder: Path) -> list[str]:
-    """Everything below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

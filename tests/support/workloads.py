@@ -1,7 +1,5 @@
 """What runs in the cluster of a test: nodes, Jobs, pods and autoscalers, and what the commands say of them."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections import Counter
@@ -16,13 +14,11 @@ SINGLE, MULTI = "2x2", "4x4"
 
 def slices(emulator: Emulator) -> Counter[str]:
     """Nodes with TPUs, by the topology of their slice."""
-    return Counter(
-        node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
-    )
+    nodes = emulator.get("nodes", "-l", GKE_TPU_TOPOLOGY)
+    return Counter(node["metadata"]["labels"][GKE_TPU_TOPOLOGY] for node in nodes)
 
 
 def running(emulator: Emulator, job: str) -> list[dict[str, Any]]:
-    """The running pods of a Job."""
     job_pods = emulator.get("pods", "-A", "-l", f"job-name={job}")
     return [pod for pod in job_pods if pod["status"].get("phase") == "Running"]
 
@@ -34,7 +30,6 @@ def finish(emulator: Emulator, job: str, namespace: str = "default", succeeded: 
 
 
 def admitted(emulator: Emulator, kind: str, namespace: str = "llm") -> list[dict[str, Any]]:
-    """The workloads that Kueue has admitted, of owners of this kind."""
     return [
         workload
         for workload in emulator.get("workloads", "-n", namespace)
@@ -58,7 +53,6 @@ AUTOSCALER = "jetstream-hpa-multiple-metrics"
 
 
 def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
-    """The autoscaler as the API has it."""
     (autoscaler,) = emulator.get("hpa", "-n", namespace, f"--field-selector=metadata.name={name}")
     return autoscaler
 
@@ -66,11 +60,8 @@ def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") 
 def values(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, str]:
     """The current values that the autoscaler reads, by metric."""
     read = hpa(emulator, name, namespace)["status"].get("currentMetrics") or []
-    return {
-        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
-        for metric in read
-        if metric.get("type") == "External"
-    }
+    external = [metric["external"] for metric in read if metric.get("type") == "External"]
+    return {metric["metric"]["name"]: metric["current"].get("value", "") for metric in external}
 
 
 def row(status: str, *cells: str) -> str:

@@ -1,7 +1,5 @@
 """Writes the pictures of a recorded run, rehearsal and simulation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 
@@ -10,18 +8,17 @@ from gke_ai.forecast.render import rehearsal_picture, simulation_picture
 from gke_ai.forecast.result import simulation
 from gke_ai.forecast.result.forecast import read
 from maintain.pages import write
-from maintain.pages.pictures import FOLDER, RECORDINGS, loss, record_loss, record_simulation, timeline
+from maintain.pages.pictures import FOLDER, RECORDINGS, loss, timeline
 from maintain.pages.pictures.record import RECORDING
 
 
 def pictures() -> dict[str, Callable[[], str]]:
-    """The function that draws each picture, by file name."""
     return {
         "blocks.svg": lambda: blocks.picture(read(RECORDINGS / "blocks.json")),
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(RECORDINGS / "rehearsal.json")),
-        "simulation.svg": lambda: simulation_picture.drawn(simulation.read(record_simulation.RECORDING)),
-        "training-resumes.svg": lambda: loss.drawn(json.loads(record_loss.RECORDING.read_text())),
+        "simulation.svg": lambda: simulation_picture.drawn(simulation.read(RECORDINGS / "simulation.json")),
+        "training-resumes.svg": lambda: loss.drawn(json.loads(loss.RECORDING.read_text())),
     }
 
 

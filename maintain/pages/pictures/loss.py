@@ -1,14 +1,14 @@
 """Draws the loss of a run that was preempted and resumed: over time, and by step beside an undisturbed run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any
 
 from gke_ai.formats.svg import Canvas, width
+from maintain.pages.pictures import RECORDINGS
 
 Recording = Mapping[str, Any]
+RECORDING = RECORDINGS / "training_resumes.json"
 
 TITLE = "A preempted training run resumes where it stopped"
 WIDTH, LEFT, RIGHT = 1120.0, 76.0, 40.0
@@ -18,17 +18,11 @@ Scale = Callable[[float], float]
 
 
 def drawn(recording: Recording) -> str:
-    """The curves as SVG."""
     canvas = Canvas(WIDTH, SECOND[0] + SECOND[1] + 70, TITLE)
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, TITLE, 20, bold=True)
-    canvas.text(
-        24,
-        60,
-        "The loss that examples/training/train_jax.py printed: two real processes on this machine's CPU",
-        13,
-        "muted",
-    )
+    text = "The loss that examples/training/train_jax.py printed: two real processes on this machine's CPU"
+    canvas.text(24, 60, text, 13, "muted")
     canvas.text(24, 78, "in place of the pods, preempted by the real Kueue on the emulator.", 13, "muted")
     over_time(canvas, recording)
     by_step(canvas, recording)
@@ -80,30 +74,23 @@ def by_step(canvas: Canvas, recording: Recording) -> None:
 
 
 def horizontal(end: float) -> Scale:
-    """The place of a value from 0 to `end`."""
     return lambda value: LEFT + (WIDTH - LEFT - RIGHT) * value / end
 
 
 def vertical(recording: Recording, top: float, height: float) -> Scale:
-    """The place of a loss."""
     return lambda loss: top + height * (1 - loss / highest(recording))
 
 
 def highest(recording: Recording) -> int:
-    """The end of the axis of losses."""
     losses: list[float] = [loss for attempt in recording["attempts"] for _, _, loss in attempt["steps"]]
     return ceil(max(losses))
 
 
-def axes(
-    canvas: Canvas,
-    recording: Recording,
-    x: Scale,
-    y: Scale,
-    chart: tuple[float, float],
-    end: float,
-    name: Callable[[int], str],
-) -> None:
+Chart = tuple[float, float]
+Name = Callable[[int], str]
+
+
+def axes(canvas: Canvas, recording: Recording, x: Scale, y: Scale, chart: Chart, end: float, name: Name) -> None:
     """The axes of a chart, with lines at whole losses and about eight values on the horizontal axis."""
     base = chart[0] + chart[1]
     for loss in range(highest(recording) + 1):
@@ -116,12 +103,10 @@ def axes(
 
 
 def curve(canvas: Canvas, color: str, points: Iterable[tuple[float, float]]) -> None:
-    """A line through points."""
     canvas.path(outline(points), color, 1.8)
 
 
 def outline(points: Iterable[tuple[float, float]]) -> str:
-    """The path through points."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
@@ -132,7 +117,6 @@ def mark(canvas: Canvas, color: str, x: float, y: float, text: str) -> None:
 
 
 def legend(canvas: Canvas, y: float) -> None:
-    """The meaning of the colors."""
     x = LEFT
     for color, thick, text in (
         (COLORS[0], 1.8, "before the preemption"),

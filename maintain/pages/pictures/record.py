@@ -8,8 +8,6 @@ The script scales the server to two replicas, to three, and back to one. It reco
 the pods, and the reserved quota of the cluster queue.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
@@ -20,7 +18,7 @@ from typing import Any
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import list_objects
-from gke_ai.kube.objects import Object
+from gke_ai.kube.objects import Object, holds
 from gke_ai.workspace.stack import Stack
 from maintain.pages.pictures import RECORDINGS
 
@@ -34,7 +32,6 @@ PASSING = ("admitted", "stopping")
 
 
 def main() -> None:
-    """Records the whole run and writes it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stack", default="dev")
     RECORDING.write_text(json.dumps(record(Stack(parser.parse_args().stack)), indent=1) + "\n")
@@ -57,10 +54,8 @@ def record(stack: Stack) -> dict[str, Any]:
         at = round(time.monotonic() - begun, 1)
         queue = next(item for item in list_objects(api, f"{KUEUE}/clusterqueues") if item["metadata"]["name"] == QUEUE)
         quota, reserved = gpus_of(queue)
-        now = states(
-            list_objects(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
-            list_objects(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
-        )
+        workloads = list_objects(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads")
+        now = states(workloads, list_objects(api, f"/api/v1/namespaces/{NAMESPACE}/pods"))
         changed = not used or used[-1]["gpus"] != reserved
         if changed:
             used.append({"at": at, "gpus": reserved})
@@ -112,21 +107,13 @@ def course(recording: Mapping[str, Any]) -> list[Any]:
 
 
 def gpus_of(queue: Object) -> tuple[int, int]:
-    """The GPU quota of a cluster queue, and how much of it is reserved."""
-    quota = sum(
-        int(resource["nominalQuota"])
-        for group in queue["spec"]["resourceGroups"]
-        for flavor in group["flavors"]
-        for resource in flavor["resources"]
-        if resource["name"] == NVIDIA_GPU
-    )
-    reserved = sum(
-        int(resource["total"])
-        for flavor in queue["status"].get("flavorsReservation", [])
-        for resource in flavor["resources"]
-        if resource["name"] == NVIDIA_GPU
-    )
-    return quota, reserved
+    flavors = [flavor for group in queue["spec"]["resourceGroups"] for flavor in group["flavors"]]
+
+    def gpus(flavors: list[Object], key: str) -> int:
+        resources = [resource for flavor in flavors for resource in flavor["resources"]]
+        return sum(int(resource[key]) for resource in resources if resource["name"] == NVIDIA_GPU)
+
+    return gpus(flavors, "nominalQuota"), gpus(queue["status"].get("flavorsReservation", []), "total")
 
 
 def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
@@ -136,29 +123,20 @@ def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
         owner = workload["metadata"]["ownerReferences"][0]
         own = [pod for pod in pods if belongs(pod, owner)]
         wanted = sum(int(pod_set.get("count", 1)) for pod_set in workload["spec"]["podSets"])
-        conditions = workload.get("status", {}).get("conditions", [])
-        true = {condition["type"] for condition in conditions if condition["status"] == "True"}
-        if "Admitted" in true:
+        if holds(workload, "Admitted"):
             state = "running" if sum(ready(pod) for pod in own) >= wanted else "admitted"
         else:
-            state = "evicted" if "Evicted" in true else "pending"
+            state = "evicted" if holds(workload, "Evicted") else "pending"
         result[f"{owner['kind']}/{owner['name']}"] = state
     return result
 
 
 def belongs(pod: Object, owner: Mapping[str, Any]) -> bool:
-    """Whether a pod is the owner of a workload or belongs to the owner."""
-    return pod["metadata"]["uid"] == owner["uid"] or any(
-        reference["uid"] == owner["uid"] for reference in pod["metadata"].get("ownerReferences", [])
-    )
+    return owner["uid"] in (pod["metadata"]["uid"], *(it["uid"] for it in pod["metadata"].get("ownerReferences", [])))
 
 
 def ready(pod: Object) -> bool:
-    """Whether a pod runs and is ready."""
-    conditions = pod.get("status", {}).get("conditions", [])
-    return pod.get("status", {}).get("phase") == "Running" and any(
-        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
-    )
+    return pod.get("status", {}).get("phase") == "Running" and holds(pod, "Ready")
 
 
 def named(seen: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,6 @@ The script scales the server to two replicas, which preempt the run, and back to
 own log. Then it runs the same program again without Kueue and undisturbed, for a comparison.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ Tutorial 10 writes the second configuration. The recording leaves out the runs o
 show.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

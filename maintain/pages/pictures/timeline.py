@@ -1,7 +1,5 @@
 """Draws a recorded run as a timeline: one lane per workload, and below them the GPUs in use and the quota."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -27,20 +25,15 @@ TRAINING = "blue"
 
 
 def drawn(recording: Recording) -> str:
-    """The timeline as SVG."""
     lanes = recording["workloads"]
-    bottom = TOP + LANE * len(lanes)
-    base = bottom + 46 + CHART
+    base = TOP + LANE * len(lanes) + 46 + CHART
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
-    text = "Two GPUs for each replica, two for training, a quota of "
-    canvas.text(
-        24, 60, f"{text}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
-    )
-    canvas.text(
-        24, 78, "where nodes are simulated and models load at once. On GPUs a start takes minutes.", 13, "muted"
-    )
+    quota = f"Two GPUs for each replica, two for training, a quota of {recording['quota']}"
+    canvas.text(24, 60, f"{quota}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted")
+    text = "where nodes are simulated and models load at once. On GPUs a start takes minutes."
+    canvas.text(24, 78, text, 13, "muted")
 
     def x(second: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * second / float(recording["seconds"])
@@ -65,7 +58,6 @@ def drawn(recording: Recording) -> str:
 
 
 def spans(states: list[Mapping[str, Any]], end: float) -> Iterator[tuple[str, float, float]]:
-    """The states of a workload, each with its start and end."""
     for change, after in pairwise([*states, {"at": end, "state": "gone"}]):
         if change["state"] != "gone" and after["at"] > change["at"]:
             yield change["state"], change["at"], after["at"]
@@ -88,7 +80,6 @@ def bar(canvas: Canvas, start: float, end: float, y: float, state: str, other: s
 
 
 def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
-    """The reserved GPU quota over time, and the quota."""
     quota = int(recording["quota"])
 
     def y(gpus: float) -> float:
@@ -101,15 +92,8 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
     steps = [*recording["gpus"], {"at": recording["seconds"], "gpus": recording["gpus"][-1]["gpus"]}]
     outline = f"M{x(steps[0]['at']):.1f} {y(steps[0]['gpus']):.1f}"
     for step, after in pairwise(steps):
-        canvas.rect(
-            x(step["at"]),
-            y(step["gpus"]),
-            x(after["at"]) - x(step["at"]),
-            base - y(step["gpus"]),
-            GPU_COLOR,
-            radius=0,
-            opacity=0.18,
-        )
+        left, top, right = x(step["at"]), y(step["gpus"]), x(after["at"])
+        canvas.rect(left, top, right - left, base - top, GPU_COLOR, radius=0, opacity=0.18)
         outline += f"H{x(after['at']):.1f}V{y(after['gpus']):.1f}"
     canvas.path(outline, GPU_COLOR, 2)
     canvas.line(LEFT, y(quota), WIDTH - RIGHT, y(quota), "red", 1.4, dashed=True)
@@ -119,7 +103,6 @@ def chart(canvas: Canvas, recording: Recording, x: Any, base: float) -> None:
 
 
 def legend(canvas: Canvas, recording: Recording, y: float) -> None:
-    """The legend of the states in the picture."""
     present = {change["state"] for lane in recording["workloads"] for change in lane["states"]}
     x = 28.0
     for state, (color, outline, meaning) in STATES.items():

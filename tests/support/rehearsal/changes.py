@@ -3,8 +3,6 @@
 A change of manifests is rehearsed on a snapshot of a cluster that runs its base, one of the program on its example.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -23,7 +21,7 @@ import yaml
 
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, NVIDIA_GPU
-from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, KUEUE_VERSION
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.compare.comparison import facts
 from gke_ai.forecast.outcome.reasons import REFUSED
 from gke_ai.forecast.rehearse import plain
@@ -35,7 +33,7 @@ from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import condition
 from tests.support.emulator import Emulator, eventually, fresh
 from tests.support.rehearsal import cluster as queue_cluster
-from tests.support.rehearsal.scenario import ACCELERATOR
+from tests.support.rehearsal.scenario import ACCELERATOR, make
 from tests.support.repository import ROOT
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -43,14 +41,8 @@ FURTHER = FILE.with_name("further_changes.yaml")
 Object = dict[str, Any]
 NAMESPACE, ZONES, MACHINE = "team", ["us-central1-a"], "g2-standard-12"
 CHANGE_REFUSED = "refused"
-# Kinds that the files write in full, with their API version and whether they have a namespace.
-WHOLE = {
-    "Namespace": ("v1", False),
-    "LimitRange": ("v1", True),
-    "ResourceQuota": ("v1", True),
-    "Topology": (KUEUE_API, False),
-    "AdmissionCheck": (KUEUE_API, False),
-}
+# Kinds that the files write in full, each with its namespace if it has one.
+WHOLE = {"LimitRange": NAMESPACE, "ResourceQuota": NAMESPACE, "Namespace": "", "Topology": "", "AdmissionCheck": ""}
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,6 @@ class Change:
 
 
 def changes(file: Path = FILE) -> list[Change]:
-    """All changes of a file."""
     content = yaml.safe_load(file.read_text())
     result = []
     for entry in content["changes"]:
@@ -84,7 +75,6 @@ def changes(file: Path = FILE) -> list[Change]:
 
 # ----------------------------------------------------------------------------------------------- objects in short form
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
-    """Returns the base with the keys of the change. None removes a key."""
     result = copy.deepcopy(dict(base))
     for key, value in change.items():
         if value is None:
@@ -111,28 +101,22 @@ def objects(stated: Mapping[str, Any], change: Mapping[str, Any] | None = None) 
 def _objects(title: str, keys: Mapping[str, Any], with_local: bool) -> Iterator[Object]:
     kind, _, name = title.partition(" ")
     if kind in WHOLE:
-        api, namespaced = WHOLE[kind]
-        yield merged(_object(api, kind, name, namespaced), keys)
+        yield merged(make(kind, name, WHOLE[kind]), keys)
     elif kind == "priority":
-        yield _object("scheduling.k8s.io/v1", "PriorityClass", name, namespaced=False, value=keys["value"])
+        yield make("PriorityClass", name, value=keys["value"])
     elif kind == "flavor":
-        spec = {"nodeLabels": {GKE_NODEPOOL: name}, **keys}
-        yield _object(KUEUE_API, "ResourceFlavor", name, namespaced=False, spec=spec)
+        yield make("ResourceFlavor", name, spec={"nodeLabels": {GKE_NODEPOOL: name}, **keys})
     elif kind == "queue":
         yield _cluster_queue(name, keys)
         if with_local:
-            yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name})
+            yield make("LocalQueue", name, NAMESPACE, spec={"clusterQueue": name})
     elif kind == "localqueue":
-        yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name, **keys})
+        yield make("LocalQueue", name, NAMESPACE, spec={"clusterQueue": name, **keys})
     elif kind == "resourcequota":
-        yield _object("v1", "ResourceQuota", name, spec={"hard": {key: str(most) for key, most in keys.items()}})
+        hard = {key: str(most) for key, most in keys.items()}
+        yield make("ResourceQuota", name, NAMESPACE, spec={"hard": hard})
     elif kind != "pool":
         yield _workload(kind, name, keys)
-
-
-def _object(api: str, kind: str, name: str, namespaced: bool = True, **content: Any) -> Object:
-    place = {"namespace": NAMESPACE} if namespaced else {}
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
 def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
@@ -147,8 +131,7 @@ def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
     spec: Object = {"namespaceSelector": selects, "cohortName": keys.get("cohort")}
     spec |= {"stopPolicy": keys.get("stopPolicy"), "preemption": keys.get("preemption")}
     spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if flavors else []
-    stated = {**_stated(spec), **keys.get("spec", {})}
-    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=stated)
+    return make("ClusterQueue", name, spec={**_stated(spec), **keys.get("spec", {})})
 
 
 def _stated(content: Mapping[str, Any]) -> Object:
@@ -163,11 +146,9 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
     pool, gpus = keys.get("pool", "l4"), keys.get("gpus", 1)
     # Requests too: after a restart, as in a copy, Kueue counts a container with limits alone as nothing by topology.
     amount = {NVIDIA_GPU: gpus} if gpus else {}
-    container = {
-        "name": "main",
-        "image": keys.get("image", "registry.example.com/train:1"),
-        "resources": {"limits": amount, "requests": {**amount, **keys.get("requests", {})}},
-    }
+    resources = {"limits": amount, "requests": {**amount, **keys.get("requests", {})}}
+    image = keys.get("image", "registry.example.com/train:1")
+    container = {"name": "main", "image": image, "resources": resources}
     pod = {
         "containers": [container],
         **({"nodeSelector": {GKE_NODEPOOL: pool}} if pool != "any" else {}),
@@ -181,22 +162,22 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
     job = {"parallelism": keys.get("parallelism", pods), "completions": pods, "backoffLimit": 100, "template": run}
     labels = {"labels": {QUEUE_LABEL: keys["queue"]}} if "queue" in keys else {}
     if kind == "job":
-        made = _object("batch/v1", "Job", name, spec=job)
+        made = make("Job", name, NAMESPACE, spec=job)
     elif kind == "jobset":
         replicated = [{"name": "worker", "replicas": 1, "template": {"spec": job}}]
-        made = _object(JOBSET_API, "JobSet", name, spec={"replicatedJobs": replicated})
+        made = make("JobSet", name, NAMESPACE, spec={"replicatedJobs": replicated})
     else:
         template = {"metadata": metadata, "spec": pod}
         spec = {"replicas": keys.get("replicas", 1), "selector": {"matchLabels": {"app": name}}, "template": template}
         title = {"deployment": "Deployment", "statefulset": "StatefulSet"}[kind]
-        made = _object("apps/v1", title, name, spec=spec | ({"serviceName": name} if kind == "statefulset" else {}))
+        spec |= {"serviceName": name} if kind == "statefulset" else {}
+        made = make(title, name, NAMESPACE, spec=spec)
     made["spec"] |= keys.get("spec", {})
     made["metadata"] = merged(merged(made["metadata"], labels), keys.get("metadata", {}))
     return made
 
 
 def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
-    """Returns the pools of a base: as the emulator takes them, and as gcloud lists them."""
     emulated: list[Object] = []
     listed: list[Object] = []
     for title in stated:
@@ -207,8 +188,7 @@ def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
         machine = keys.get("machine", MACHINE)
         limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
         size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
-        count = queue_cluster.GPUS_PER_NODE[machine]
-        gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": str(count)}
+        gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": str(queue_cluster.GPUS_PER_NODE[machine])}
         gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
         config = {"machineType": machine, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
         listed.append({"name": name, "locations": ZONES, "config": config, "status": "RUNNING", **size})
@@ -234,8 +214,7 @@ def running(base: Mapping[str, Any], folder: Path, release: str = KUEUE_VERSION)
     with fresh() as emulator:
         emulator.run("python", "-c", queue_cluster.MAKE)
         shutil.copy(queue_cluster.kubeconfig(emulator), emulator.state / "kubeconfig")
-        jobset = any(item["kind"] == "JobSet" for item in manifests)
-        setup = {"kueue": {"release": release}, "jobset": jobset}
+        setup = {"kueue": {"release": release}, "jobset": any(item["kind"] == "JobSet" for item in manifests)}
         plain.install_controllers(Scratch(emulator.state), setup)
         kubeconfig = ("--kubeconfig", str(queue_cluster.kubeconfig(emulator)))
         queue_cluster.set_pools(emulator, emulated)
@@ -274,8 +253,7 @@ def rehearsed(change: Change, folder: Path, snapshot: Path | None) -> tuple[Fore
             sides[side].write_text(yaml.safe_dump(content, sort_keys=False))
         what = ["--stack", "changed", "--config", str(sides["change"])]
         what += ["--upgrade", change.upgrade] if change.upgrade else ["--base", str(sides["base"])]
-    process = emulator.start("--tools", "all", "gke-ai", "rehearse", *what, "--json", str(out))
-    printed = process.communicate()[0]
+    printed = emulator.start("--tools", "all", "gke-ai", "rehearse", *what, "--json", str(out)).communicate()[0]
     return (read(out) if out.exists() else None), printed
 
 

@@ -1,7 +1,5 @@
 """A small cluster with the real Kueue, to which queues and workloads are applied without the Pulumi engine."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import time
@@ -55,8 +53,6 @@ class Refused(Exception):
 
 @dataclass
 class QueueCluster:
-    """A running cluster."""
-
     api: httpx.Client
     recorder: Recorder
 
@@ -82,12 +78,10 @@ class QueueCluster:
             self.send("PATCH", path, params={"fieldManager": "test", "force": "true"}, json=obj, headers=APPLY)
 
     def delete(self, objects: Iterable[Object]) -> None:
-        """Delete objects with what they own."""
         for obj in objects:
             self.send("DELETE", path_of(obj), params={"propagationPolicy": "Background"})
 
     def workloads(self, namespace: str | None = None) -> list[Object]:
-        """The Workloads of a namespace, or of all."""
         items: list[Object] = self.send("GET", WORKLOADS)["items"]
         return [item for item in items if namespace in (None, item["metadata"]["namespace"])]
 
@@ -124,9 +118,7 @@ class QueueCluster:
 
 
 def _is_of(obj: Mapping[str, Any], namespace: str) -> bool:
-    """Whether the object is in a namespace, or a node of its pools."""
-    pool = label(obj, GKE_NODEPOOL)
-    return obj["metadata"].get("namespace") == namespace or pool.startswith(f"{namespace}-")
+    return obj["metadata"].get("namespace") == namespace or label(obj, GKE_NODEPOOL).startswith(f"{namespace}-")
 
 
 def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
@@ -137,7 +129,6 @@ def set_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
 
 
 def remove_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
-    """Delete pools with their nodes."""
     emulator.run("python", "-c", REMOVE_POOLS, json.dumps([pool["name"] for pool in pools]))
 
 

@@ -1,7 +1,5 @@
 """Reads from Kueue's Workloads what became of each, independently of the code of a rehearsal."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,14 +26,11 @@ class Fate(NamedTuple):
 
 
 def conditions(workload: Object) -> dict[str, Object]:
-    """The conditions of a Workload by type."""
     return {condition["type"]: condition for condition in workload.get("status", {}).get("conditions", [])}
 
 
 def holds(workload: Object, condition: str) -> bool:
-    """Whether a condition of the Workload is true."""
-    status: object = conditions(workload).get(condition, {}).get("status")
-    return status == "True"
+    return bool(conditions(workload).get(condition, {}).get("status") == "True")
 
 
 def flavor_of(workload: Object) -> str | None:

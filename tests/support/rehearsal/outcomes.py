@@ -1,7 +1,5 @@
 """Compares two outcomes of the same change, each read from a whole watch: a forecast, and what happened. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,8 +8,6 @@ from gke_ai.forecast.result.forecast import Forecast
 
 
 class PoolFact(NamedTuple):
-    """What happens to the nodes of a pool."""
-
     pool: str
     capacity: str
     machine: str

@@ -3,8 +3,6 @@
 Many scenarios share each cluster. They share no queue, cohort, flavor, pool or namespace, so none affects another.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,16 +36,13 @@ class Place:
     release: str = KUEUE_VERSION
 
     def kubeconfig(self) -> str:
-        """The kubeconfig of the cluster, as text."""
         return queue_cluster.kubeconfig(self.emulator).read_text()
 
     def prepare(self, cases: Iterable[Change]) -> None:
-        """Create the pools and queues of scenarios."""
         pools = [pool for case in cases for pool in queue_cluster.pools_of(case.scenario, case.namespace)]
         queue_cluster.set_pools(self.emulator, pools)
 
     def snapshot(self) -> Snapshot:
-        """A snapshot of the cluster, as its file says it."""
         return read(take("test", client_of(self.kubeconfig(), 4)).to_json())
 
     def restore(self, snapshot: Snapshot) -> list[str]:
@@ -70,9 +65,8 @@ class Place:
             for case in cases:
                 apply_change(cluster, case)
             # A scenario that never settles must not hide the others: its fates say what goes on.
-            cluster.recorder.settle(
-                NODES_SETTLE if any(case.scenario.pools for case in cases) else SETTLED_SECONDS, 150
-            )
+            has_pools = any(case.scenario.pools for case in cases)
+            cluster.recorder.settle(NODES_SETTLE if has_pools else SETTLED_SECONDS, 150)
             return {case.namespace: _outcome(cluster, case, before[case.namespace]) for case in cases}
 
     def clear(self, cases: Sequence[Change]) -> None:
@@ -118,21 +112,15 @@ def deploy_base(place: Place, cases: Sequence[Change]) -> None:
 
 def apply_change(cluster: QueueCluster, case: Change) -> None:
     """Apply a change: new and changed objects in the program's order, then deletes."""
-    old, new = (
-        {_key(obj): obj for obj in objects(scenario, case.namespace)} for scenario in (case.scenario, case.changed)
-    )
+    sides = [objects(scenario, case.namespace) for scenario in (case.scenario, case.changed)]
+    old, new = ({(obj["kind"], obj["metadata"]["name"]): obj for obj in side} for side in sides)
     cluster.apply(obj for key, obj in new.items() if obj != old.get(key))
     cluster.delete(obj for key, obj in reversed(old.items()) if key not in new)
 
 
 def objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
-    """All objects of a scenario."""
     yield from queue_objects(scenario, namespace)
     yield from (run_object(run, namespace) for run in scenario.runs)
-
-
-def _key(obj: Object) -> tuple[str, str]:
-    return obj["kind"], obj["metadata"]["name"]
 
 
 def _outcome(cluster: QueueCluster, case: Change, before: Sequence[Object]) -> Outcome:

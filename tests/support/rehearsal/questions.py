@@ -1,7 +1,5 @@
 """The questions of questions.yaml: clusters in namespaces of their own, a run, and what Kueue publicly does with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A scenario of queues and workloads as plain data, and the objects that the program and its tenants create for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -62,13 +60,11 @@ class Change:
 
 
 def path_of(obj: Object) -> str:
-    """The path of the object in the API."""
     metadata = obj["metadata"]
     return f"{kinds()[obj['kind']].path(metadata.get('namespace', ''))}/{metadata['name']}"
 
 
 def make(kind: str, name: str, namespace: str | None = None, **content: Any) -> Object:
-    """An object of the API."""
     place = {"namespace": namespace} if namespace else {}
     return {"apiVersion": kinds()[kind].api, "kind": kind, "metadata": {"name": name, **place}, **content}
 

@@ -1,7 +1,5 @@
 """Random scenarios, each with a random valid change: pure, and the same for the same seed."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable
@@ -34,14 +32,8 @@ class SeededCase(Change):
         return old == new
 
 
-@cache
-def random_case(seed: int) -> SeededCase:
-    """The scenario and the change of a seed. The rules of the program allow both."""
-    return generate(seed)
-
-
 def generate(seed: int) -> SeededCase:
-    """The same, generated again."""
+    """The scenario and the change of a seed. The rules of the program allow both."""
     dice = random.Random(f"rehearsal {seed}")
     while True:
         scenario = _scenario(dice)
@@ -51,7 +43,9 @@ def generate(seed: int) -> SeededCase:
             return case
 
 
-# ------------------------------------------------------------------------------------------------------------ scenarios
+random_case = cache(generate)
+
+
 def _scenario(dice: random.Random) -> Scenario:
     flavors = ["l4", "spot"][: dice.choice((1, 2))]
     pools = tuple(Pool(flavor, dice.randint(3, 8), "spot" if flavor == "spot" else "onDemand") for flavor in flavors)
@@ -96,7 +90,6 @@ def _server(dice: random.Random, number: int) -> Run:
     return Run(f"server-{number}", "serving", gpus, dice.choice(("middle", "high")), "Deployment", replicas)
 
 
-# ------------------------------------------------------------------------------------------------------------- changes
 def _change(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     changes: list[tuple[int, Callable[[random.Random, Scenario], tuple[Scenario, str]]]] = [
         (4, _change_quota),
@@ -133,7 +126,6 @@ def _with_flavor(scenario: Scenario, queue: int, flavor: int, **keys: Any) -> Sc
 
 
 def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
-    """The position of a queue, and of one of its flavors."""
     queues = scenario.queues["clusterQueues"]
     queue = dice.randrange(len(queues))
     return queue, dice.randrange(len(queues[queue]["flavors"]))
@@ -192,7 +184,6 @@ def _swap_flavors(dice: random.Random, scenario: Scenario) -> tuple[Scenario, st
 
 
 def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
-    """A queue leaves its cohort, or joins it."""
     queue, _ = _pick(dice, scenario)
     own = scenario.queues["clusterQueues"][queue]
     flavors = [{key: flavor[key] for key in ("flavor", "quota")} for flavor in own["flavors"]]

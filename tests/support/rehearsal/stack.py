@@ -1,7 +1,5 @@
 """Seeded scenarios as one configuration of the program: their queues, pools and servers. Tenants submit the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,14 +42,9 @@ def problems(scenarios: Iterable[tuple[str, Scenario]]) -> str:
 def _pools(scenario: Scenario, namespace: str) -> Iterator[Section]:
     for pool in scenario.pools:
         capacity = {} if pool.capacity == "onDemand" else {"capacity": {"mode": pool.capacity}}
-        yield {
-            "name": f"{namespace}-{pool.name}",
-            "machineType": "g2-standard-24",
-            "driver": "latest",
-            "zones": ["us-central1-a"],
-            "autoscaling": {"maxNodes": pool.max_nodes},
-            **capacity,
-        }
+        machine = {"machineType": "g2-standard-24", "driver": "latest", "zones": ["us-central1-a"]}
+        scaling = {"autoscaling": {"maxNodes": pool.max_nodes}}
+        yield {"name": f"{namespace}-{pool.name}", **machine, **scaling, **capacity}
 
 
 def _queues(scenario: Scenario, namespace: str) -> Section:
@@ -81,14 +74,6 @@ def _cluster_queue(queue: Section, prefix: str) -> Section:
 def _servers(scenario: Scenario, namespace: str) -> Iterator[Section]:
     for run in scenario.runs:
         if run.kind == "Deployment":
-            yield {
-                "name": run.name,
-                "namespace": namespace,
-                "queue": run.queue,
-                "priorityClass": f"{namespace}-{run.priority}",
-                "accelerator": ACCELERATOR,
-                "model": "google/gemma-2-2b-it",
-                "gpus": run.gpus,
-                "replicas": run.replicas,
-                "resources": REQUESTS,
-            }
+            place = {"namespace": namespace, "queue": run.queue, "priorityClass": f"{namespace}-{run.priority}"}
+            model = {"accelerator": ACCELERATOR, "model": "google/gemma-2-2b-it", "gpus": run.gpus}
+            yield {"name": run.name, **place, **model, "replicas": run.replicas, "resources": REQUESTS}

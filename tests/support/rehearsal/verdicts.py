@@ -1,7 +1,5 @@
 """Compares a forecast with what happened: fates of workloads, and nodes. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,7 +56,6 @@ def in_the_end(forecast: Forecast) -> tuple[Counter[Fact], Counter[tuple[str, st
 
 
 def fate_text(fate: Fate) -> str:
-    """A fate in words."""
     by = f" by {fate.preemptor}" if fate.preemptor else ""
     return f"{fate.workload} {fate.outcome}{by}{f' in {fate.flavor}' if fate.flavor else ''}"
 

@@ -1,7 +1,5 @@
 """The cases of worked_cases.yaml: scenarios, changes, and their outcomes worked out by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +37,6 @@ class Case(Change):
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """All cases."""
     content = yaml.safe_load(FILE.read_text())
     return tuple(_case(content, number, entry) for number, entry in enumerate(content["cases"], 1))
 
@@ -51,21 +48,12 @@ def _case(content: Object, number: int, entry: Object) -> Case:
     scenario = Scenario({**queues, "clusterQueues": entry["queues"]}, runs, entry.get("stopped", {}))
     changes = {key: change[key] for key in ("priorityClasses",) if key in change}
     changes |= {"clusterQueues": change["queues"]} if "queues" in change else {}
-    changed = replace(
-        scenario,
-        queues={**scenario.queues, **changes},
-        runs=(*runs, *(Run(**run) for run in change.get("submitted", ()))),
-    )
-    return Case(
-        name=entry["name"],
-        namespace=namespace,
-        source=content["documentation"] + entry["source"],
-        reasoning=entry["reasoning"],
-        scenario=scenario,
-        changed=changed,
-        before=Counter(_fates(entry["before"], namespace, changes_nothing=True)),
-        expected=Counter(_fates(entry["expected"], namespace)),
-    )
+    more = (Run(**run) for run in change.get("submitted", ()))
+    changed = replace(scenario, queues={**scenario.queues, **changes}, runs=(*runs, *more))
+    source = content["documentation"] + entry["source"]
+    before = Counter(_fates(entry["before"], namespace, changes_nothing=True))
+    expected = Counter(_fates(entry["expected"], namespace))
+    return Case(namespace, scenario, changed, entry["name"], source, entry["reasoning"], before, expected)
 
 
 def _fates(fates: Object, namespace: str, changes_nothing: bool = False) -> Iterator[Fate]:
@@ -79,7 +67,6 @@ def _fates(fates: Object, namespace: str, changes_nothing: bool = False) -> Iter
     for outcome in ("starts", "runs"):
         for name, flavors in fates.get(outcome, {}).items():
             for flavor in [flavors] if isinstance(flavors, str) else flavors:
-                started = "starts" if changes_nothing else outcome
-                yield Fate(place(name), started, flavor=f"{namespace}-{flavor}")
+                yield Fate(place(name), "starts" if changes_nothing else outcome, flavor=f"{namespace}-{flavor}")
     for name in fates.get("waits", ()):
         yield Fate(place(name), "waits")

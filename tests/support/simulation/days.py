@@ -1,8 +1,6 @@
 """Days of two queues that lend each other quota, with durations and arrivals of several distributions, and what a
 snapshot at any time would show of them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +79,6 @@ KINDS = (
 
 
 def submitted(pair: int, kinds: Sequence[Kind]) -> Iterator[Submission]:
-    """Yields the runs of some days, one after the other."""
     chance = random.Random(pair)
     for number, kind in enumerate(kinds):
         yield from kind.submissions(chance, number * DAY, pair)

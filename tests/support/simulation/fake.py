@@ -1,7 +1,5 @@
 """A simple decider in place of Kueue, which shows the replay by itself: first come, first served, in one process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
@@ -50,8 +48,7 @@ class FirstComeFirstServed:
 
     def counts(self) -> Counts:
         waiting = [item for item in self._present.values() if not self._reserves(item)]
-        held = len(self._present) - len(waiting)
-        return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: held})
+        return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: len(self._present) - len(waiting)})
 
     def changes(self, seconds: float) -> Iterator[Object]:
         changes, self._changes = self._changes, []
@@ -72,11 +69,8 @@ class FirstComeFirstServed:
             if wanted <= self._free():
                 self._set(item, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="False")
                 continue
-            lower = [
-                other
-                for other in self._present.values()
-                if self._reserves(other) and other["spec"]["priority"] < item["spec"]["priority"]
-            ]
+            held = [other for other in self._present.values() if self._reserves(other)]
+            lower = [other for other in held if other["spec"]["priority"] < item["spec"]["priority"]]
             lower.sort(key=lambda other: (holds(other, "Evicted"), _reserved_at(other)), reverse=True)
             victims = [other for index, other in enumerate(lower) if self._free() + _pods(lower[:index]) < wanted]
             if self._free() + _pods(victims) >= wanted:
@@ -86,10 +80,8 @@ class FirstComeFirstServed:
                 return  # what they free is for this one
 
     def _set(self, item: Object, status: Object, **conditions: str) -> None:
-        entries = [
-            {"type": name, "status": value, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-            for name, value in conditions.items()
-        ]
+        then = "2026-01-01T00:00:00Z"
+        entries = [{"type": name, "status": it, "lastTransitionTime": then} for name, it in conditions.items()]
         changed = {**item, "status": {**status, "conditions": entries}}
         self._present[item["metadata"]["name"]] = changed
         self._changes.append(changed)

@@ -1,7 +1,5 @@
 """Configurations with node pools for simulated days, and capacity whose figures a test chooses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gke_ai.forecast.simulate.availability import Capacity, CapacityFigures, read_figures

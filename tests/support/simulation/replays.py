@@ -1,7 +1,5 @@
 """Traces replayed against the real Kueue: its Workloads alone, or real Jobs on the whole emulator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from emulator.cloud.api import MERGE_PATCH
@@ -117,12 +115,9 @@ class Jobs:
         limits = {key: value for key, value in requests.items() if key == NVIDIA_GPU}
         names = {value: name for name, value in self._queues.priorities.items() if name}
         priority = names.get(item["spec"]["priority"])
-        pod = {
-            "containers": [{**container, "resources": {"requests": requests, "limits": limits}}],
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            **({"priorityClassName": priority} if priority else {}),
-        }
+        containers = [{**container, "resources": {"requests": requests, "limits": limits}}]
+        pod = {"containers": containers, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+        pod |= {"priorityClassName": priority} if priority else {}
         size = {"parallelism": pods["count"], "completions": pods["count"], "backoffLimit": 100}
         job = make("Job", metadata["name"], metadata["namespace"], spec={**size, "template": {"spec": pod}})
         job["metadata"]["labels"] = {QUEUE_LABEL: item["spec"]["queueName"]}

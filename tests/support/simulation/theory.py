@@ -1,7 +1,5 @@
 """Queues whose waiting times are known, and the configurations that have them."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random
@@ -21,18 +19,14 @@ T_19 = 2.861
 
 def configuration(queues: Mapping[str, Object], classes: Mapping[str, int] | None = None) -> Queues:
     """The queues of a configuration: cluster queues by name with their `gpus` and more keys, each with a local one."""
+    cluster_queues = []
+    for name, queue in queues.items():
+        quota = {"cpu": "1000", "memory": "1000Gi", "nvidia.com/gpu": str(queue["gpus"])}
+        more = {key: value for key, value in queue.items() if key != "gpus"}
+        cluster_queues.append({"name": name, "flavors": [{"flavor": "l4", "quota": quota}], **more})
     section = {
         "flavors": [{"name": "l4", "accelerator": "nvidia-l4"}],
-        "clusterQueues": [
-            {
-                "name": name,
-                "flavors": [
-                    {"flavor": "l4", "quota": {"cpu": "1000", "memory": "1000Gi", "nvidia.com/gpu": str(queue["gpus"])}}
-                ],
-                **{key: value for key, value in queue.items() if key != "gpus"},
-            }
-            for name, queue in queues.items()
-        ],
+        "clusterQueues": cluster_queues,
         "localQueues": [{"name": name, "namespace": "team", "clusterQueue": name} for name in queues],
         "priorityClasses": [{"name": name, "value": value} for name, value in (classes or {}).items()],
     }

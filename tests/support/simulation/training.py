@@ -1,7 +1,5 @@
 """A cluster queue of 8 GPUs with its runs, from which replays of a run that waits begin."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -12,24 +10,14 @@ from gke_ai.forecast.snapshot.format import Snapshot, build
 from tests.support.snapshots import TAKEN
 
 Object = dict[str, Any]
-QUEUE = {
-    "metadata": {"name": "training"},
-    "spec": {
-        "resourceGroups": [
-            {
-                "coveredResources": [NVIDIA_GPU],
-                "flavors": [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}],
-            }
-        ]
-    },
-}
+_FLAVORS = [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}]
+_GROUPS = [{"coveredResources": [NVIDIA_GPU], "flavors": _FLAVORS}]
+QUEUE = {"metadata": {"name": "training"}, "spec": {"resourceGroups": _GROUPS}}
 
 
 def workload(
     name: str, created: float, started: float | None = None, ended: float | None = None, pods: int = 8
 ) -> Object:
-    """A Workload of training, with times in seconds before the snapshot."""
-
     def at(seconds: float) -> str:
         return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -42,7 +30,6 @@ def workload(
 
 
 def pod_set(pods: int) -> Object:
-    """Pods with one GPU each."""
     container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
     return {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
 

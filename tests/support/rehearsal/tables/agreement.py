@@ -1,7 +1,5 @@
 """Compares what Kueue decided with its tables, and what it decided in a copy with what it decided in the original."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Cases of Kueue's test tables: the objects of a cluster with the state of a case, and what Kueue should decide."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections import Counter
@@ -12,9 +10,10 @@ from functools import cache
 from typing import Any
 
 from gke_ai.catalog.fabric.topology import is_supported
-from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.snapshot.format import shift
 from tests.support.rehearsal.fates import conditions
+from tests.support.rehearsal.scenario import make
 from tests.support.rehearsal.tables import topology
 from tests.support.rehearsal.tables.configuration import Configuration, configuration
 from tests.support.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
@@ -25,13 +24,8 @@ Object = dict[str, Any]
 TOPOLOGY = ("TestScheduleForTAS", "TestScheduleForTASPreemption", "TestScheduleForTASCohorts", topology.PLACEMENT)
 # The tables whose cases have a state that a cluster can have, and a cycle that it can run.
 COMPARED = (
-    "TestPreemption",
-    "TestHierarchicalPreemptions",
-    "TestFairPreemptions",
-    "TestSchedule",
-    "TestScheduleForFairSharing",
-    "TestScheduleConcurrentAdmission",
-    *TOPOLOGY,
+    *("TestPreemption", "TestHierarchicalPreemptions", "TestFairPreemptions", "TestSchedule"),
+    *("TestScheduleForFairSharing", "TestScheduleConcurrentAdmission", *TOPOLOGY),
 )
 # Why the cases of any other table are not compared.
 NOT_COMPARED = {"TestScheduleForAFS": "usage that only Kueue's memory has"}
@@ -43,6 +37,12 @@ GATE = "gate"
 GATE_RESOURCE = "example.com/gate"
 # With it, and without that Job, Kueue finishes a workload.
 JOB_LABEL = "kueue.x-k8s.io/job-uid"
+# Parts of names of cases of topology with a pass of the scheduler that runs disagree about. Kueue delays that of the
+# last, so the contender is alone in its cycle. Each still gets a node of its own.
+DISAGREED = (
+    *("second pass; slices", "second pass; podspec constraints", "gets QuotaReserved only"),
+    "second pass replacement must not",
+)
 # Objects without a time of creation are the oldest in the tables.
 OLDEST = "2020-01-01T00:00:00Z"
 
@@ -81,13 +81,12 @@ class TableCase:
 
     @property
     def title(self) -> str:
-        """The table and the name of the case."""
         return f"{self.table}: {self.name}"
 
     @property
     def gate(self) -> Object:
         """The flavor that activates the queues."""
-        return _object("ResourceFlavor", f"{self.id}-{GATE}", spec={})
+        return make("ResourceFlavor", f"{self.id}-{GATE}", spec={})
 
 
 @cache
@@ -112,15 +111,9 @@ def left_out(release: str = KUEUE_VERSION) -> Counter[str]:
 
 
 def namespaces() -> Iterator[Object]:
-    """The namespaces of all cases."""
     for name in ("default", *DEPARTMENTS):
         labels = {"dep": DEPARTMENTS[name]} if name in DEPARTMENTS else {}
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"table-{name}", "labels": labels}}
-
-
-def _object(kind: str, name: str, namespace: str = "", **content: Any) -> Object:
-    place = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
 def _plain(name: str) -> str:
@@ -158,8 +151,6 @@ def is_refused_queue(queue: Mapping[str, Any]) -> bool:
 
 
 class _Reader:
-    """Reads one case."""
-
     def __init__(self, id_: str, table: Table, name: str) -> None:
         self._id, self._table, self._name = id_, str(table["test"]), name
         self._shared: Object = table["shared"].get("cfg") or table["shared"]
@@ -168,11 +159,11 @@ class _Reader:
         self._printed = datetime.fromisoformat(table["printed"])
         self._incoming = self._case.get("incoming")
         self._before: list[Object] = [*(self._case.get("admitted") or self._case.get("workloads") or ())]
-        whole = [*self._before, *([self._incoming] if self._incoming else [])]
+        self._whole = [*self._before, *([self._incoming] if self._incoming else [])]
         self._local_queues = [*(self._shared.get("queues") or ()), *(self._case.get("additionalLocalQueues") or ())]
         self._cluster_queues = self._used_queues()
         ordered = sorted(
-            whole, key=lambda item: (item["metadata"].get("uid") or item["metadata"]["name"], key_of(item))
+            self._whole, key=lambda item: (item["metadata"].get("uid") or item["metadata"]["name"], key_of(item))
         )
         self._nodes = topology.nodes(self._case, id_, self._named)
         # Kueue orders equal workloads by uid. A uid in a cluster is a UUID: these have the order of the table's.
@@ -180,20 +171,12 @@ class _Reader:
         self._uids = {key_of(item): str(uuid.UUID(int=number << 96 | at)) for at, item in enumerate(ordered, 1)}
 
     def case(self) -> TableCase:
-        return TableCase(
-            self._table,
-            self._name,
-            self._id,
-            self._configuration(),
-            self._printed,
-            tuple(self._queues()),
-            tuple(self._workloads()),
-            (*self._nodes.values(), *topology.pods(self._case, self._id, "table-default", self._nodes)),
-            frozenset(self._expected()),
-            frozenset(self._later()),
-            {uid: key for key, uid in self._uids.items()},
-            self._reason(),
-        )
+        nodes = (*self._nodes.values(), *topology.pods(self._case, self._id, "table-default", self._nodes))
+        later = frozenset(key for keys in (self._case.get("wantLeft") or {}).values() for key in keys)
+        names = {uid: key for key, uid in self._uids.items()}
+        stated = self._table, self._name, self._id, self._configuration(), self._printed
+        state = tuple(self._queues()), tuple(self._workloads()), nodes
+        return TableCase(*stated, *state, frozenset(self._expected()), later, names, self._reason())
 
     def _reason(self) -> str:
         if self._case.get("objects"):
@@ -208,25 +191,15 @@ class _Reader:
             return "an admission check whose state the table hands in"
         if any(map(is_refused_workload, self._before)) or any(map(is_refused_queue, self._cluster_queues)):
             return "a workload or queue that the API refuses"
-        if self._table in TOPOLOGY and any(
-            part in self._name
-            for part in (
-                "second pass; slices",
-                "second pass; podspec constraints",
-                "gets QuotaReserved only",
-                # Kueue delays the pass, so the contender is alone in its cycle. Each still gets a node of its own.
-                "second pass replacement must not",
-            )
-        ):
+        if self._table in TOPOLOGY and any(part in self._name for part in DISAGREED):
             return "a pass of the scheduler that runs disagree about"
         if ("TopologyAwareScheduling", False) in self._configuration().gates:
             return "topology that is off, which no run has compared yet"
         return ""
 
     def _configuration(self) -> Configuration:
-        return configuration(
-            self._case, bool(self._case.get("enableFairSharing")) or self._table == "TestFairPreemptions"
-        )
+        fair = bool(self._case.get("enableFairSharing")) or self._table == "TestFairPreemptions"
+        return configuration(self._case, fair)
 
     # ------------------------------------------------------------------------------------------------------- queues
     def _used_queues(self) -> list[Object]:
@@ -235,8 +208,7 @@ class _Reader:
             *(self._shared.get("clusterQueues") or ()),
             *(self._case.get("additionalClusterQueues") or ()),
         ]
-        incoming = [self._incoming] if self._incoming else []
-        used = {of(workload) for workload in (*self._before, *incoming) for of in (self._queue_of, self._target)}
+        used = {of(workload) for workload in self._whole for of in (self._queue_of, self._target)}
         trees = {self._tree(item) for item in whole if item["metadata"]["name"] in used}
         return [item for item in whole if self._tree(item) in trees]
 
@@ -250,39 +222,37 @@ class _Reader:
 
     def _queues(self) -> Iterator[Object]:
         for item in self._case.get("topologies") or ():
-            yield _object("Topology", self._named(item["metadata"]["name"]), spec=item["spec"])
+            yield make("Topology", self._named(item["metadata"]["name"]), spec=item["spec"])
         stated = self._case.get("flavors") or self._case.get("resourceFlavors")
         for flavor in stated or self._shared.get("flavors") or self._shared["resourceFlavors"]:
             spec = {**flavor.get("spec", {})}
             if spec.get("topologyName"):
                 spec["topologyName"] = self._named(spec["topologyName"])
                 spec["nodeLabels"] = {**(spec.get("nodeLabels") or {}), topology.CASE_LABEL: self._id}
-            yield _object("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=spec)
+            yield make("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=spec)
         for cohort in self._case.get("cohorts") or ():
             spec = {**cohort["spec"], "resourceGroups": self._groups(cohort["spec"])}
             if spec.get("parentName"):
                 spec["parentName"] = self._named(spec["parentName"])
-            yield _object("Cohort", self._named(cohort["metadata"]["name"]), spec=spec)
+            yield make("Cohort", self._named(cohort["metadata"]["name"]), spec=spec)
         for queue in self._cluster_queues:
             gate = {"name": f"{self._id}-{GATE}", "resources": [{"name": GATE_RESOURCE, "nominalQuota": "0"}]}
-            groups = [
-                *self._groups(queue["spec"], bool(queue["spec"].get("cohortName"))),
-                {"coveredResources": [GATE_RESOURCE], "flavors": [gate]},
-            ]
+            groups = self._groups(queue["spec"], bool(queue["spec"].get("cohortName")))
+            groups.append({"coveredResources": [GATE_RESOURCE], "flavors": [gate]})
             spec = {**queue["spec"], "resourceGroups": groups}
             if spec.get("cohortName"):
                 spec["cohortName"] = self._named(spec["cohortName"])
-            yield _object("ClusterQueue", self._named(queue["metadata"]["name"]), spec=spec)
+            yield make("ClusterQueue", self._named(queue["metadata"]["name"]), spec=spec)
         kept = {queue["metadata"]["name"] for queue in self._cluster_queues}
         for queue in self._local_queues:
             if queue["spec"]["clusterQueue"] not in kept:
                 continue
             spec = {**queue["spec"], "clusterQueue": self._named(queue["spec"]["clusterQueue"])}
             name, namespace = queue["metadata"]["name"], queue["metadata"]["namespace"]
-            yield _object("LocalQueue", self._named(name), f"table-{namespace}", spec=spec)
+            yield make("LocalQueue", self._named(name), f"table-{namespace}", spec=spec)
         for namespace, queue_name in sorted(self._entrances()):
             spec = {"clusterQueue": self._named(queue_name)}
-            yield _object("LocalQueue", self._entrance(queue_name), namespace, spec=spec)
+            yield make("LocalQueue", self._entrance(queue_name), namespace, spec=spec)
 
     def _groups(self, spec: Object, in_cohort: bool = True) -> list[Object]:
         """Resource groups as the API accepts them.
@@ -295,16 +265,11 @@ class _Reader:
         for group in spec.get("resourceGroups") or ():
             resources = group.get("coveredResources") or sorted(self._requested())
             empty = [{"name": name, "nominalQuota": "0"} for name in resources]
-            flavors = [
-                {
-                    "name": self._named(flavor["name"]),
-                    "resources": [
-                        {key: value for key, value in resource.items() if key in kept}
-                        for resource in flavor.get("resources") or empty
-                    ],
-                }
-                for flavor in group.get("flavors") or ()
-            ]
+            flavors = []
+            for flavor in group.get("flavors") or ():
+                stated = flavor.get("resources") or empty
+                quotas = [{key: value for key, value in quota.items() if key in kept} for quota in stated]
+                flavors.append({"name": self._named(flavor["name"]), "resources": quotas})
             if flavors:
                 groups.append({"coveredResources": resources, "flavors": flavors})
         return groups
@@ -312,7 +277,7 @@ class _Reader:
     def _requested(self) -> set[str]:
         return {
             resource
-            for workload in (*self._before, self._incoming or {"spec": {"podSets": []}})
+            for workload in self._whole
             for pod_set in workload["spec"]["podSets"]
             for container in pod_set["template"]["spec"]["containers"]
             for resource in container.get("resources", {}).get("requests", {})
@@ -322,7 +287,7 @@ class _Reader:
         """Namespace and cluster queue of workloads for which the table has no local queue."""
         return {
             (_namespace(workload), queue)
-            for workload in (*self._before, *([self._incoming] if self._incoming else []))
+            for workload in self._whole
             if not workload["spec"].get("queueName") and (queue := self._queue_of(workload))
         }
 
@@ -351,7 +316,7 @@ class _Reader:
         metadata, spec = workload["metadata"], topology.in_cluster(workload["spec"], self._named)
         queue = spec.get("queueName")
         spec["queueName"] = self._named(queue) if queue else self._entrance(self._queue_of(workload))
-        made = _object("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
+        made = make("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
         labels = {key: value for key, value in metadata.get("labels", {}).items() if key != JOB_LABEL}
         made["metadata"] |= {
             "labels": labels,
@@ -374,10 +339,8 @@ class _Reader:
 
     def _in_cluster(self, admitted: Object) -> Object:
         sets: list[Object] = topology.in_cluster(admitted["podSetAssignments"], self._named)
-        sets = [
-            {**item, "flavors": {name: self._named(flavor) for name, flavor in (item.get("flavors") or {}).items()}}
-            for item in sets
-        ]
+        for item in sets:
+            item["flavors"] = {name: self._named(flavor) for name, flavor in (item.get("flavors") or {}).items()}
         return {**admitted, "clusterQueue": self._named(admitted["clusterQueue"]), "podSetAssignments": sets}
 
     def _named(self, name: str) -> str:
@@ -408,13 +371,8 @@ class _Reader:
     def _preemptors(self, message: str) -> dict[str, str]:
         """Workloads by uid. Of those that share a uid in a table, the one in the queue that a message names."""
         path = re.search(r"preemptor path: /(?:[^;]*/)?([^;/]+)", message)
-        whole = [*self._before, *([self._incoming] if self._incoming else [])]
-        of_queue = [item for item in whole if path and self._target(item) == path[1]]
-        return {item["metadata"].get("uid", ""): key_of(item) for item in (*whole, *of_queue)}
-
-    def _later(self) -> Iterator[str]:
-        for keys in (self._case.get("wantLeft") or {}).values():
-            yield from keys
+        of_queue = [item for item in self._whole if path and self._target(item) == path[1]]
+        return {item["metadata"].get("uid", ""): key_of(item) for item in (*self._whole, *of_queue)}
 
 
 def _namespace(workload: Object) -> str:

@@ -4,8 +4,6 @@ Each case begins with inactive queues and all its workloads. Then its gate opens
 Jobs, so an evicted one keeps its quota: what Kueue decides in one cycle stays visible.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -134,12 +132,10 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
 
 
 def everything(cluster: QueueCluster) -> Iterator[Object]:
-    """All objects of cases in a cluster."""
     for plural in KINDS:
         answer = cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")
         for item in answer["items"]:
-            kind = answer["kind"].removesuffix("List")
-            yield {**item, "apiVersion": KUEUE_API, "kind": kind}
+            yield {**item, "apiVersion": KUEUE_API, "kind": answer["kind"].removesuffix("List")}
 
 
 def nodes_of_cases(cluster: QueueCluster) -> Iterator[Object]:

@@ -1,7 +1,5 @@
 """What cases of Kueue's tables set in the configuration of its manager."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +8,7 @@ from typing import Any
 Object = dict[str, Any]
 # Kueue's default is true: pkg/features/kube_features.go.
 ENABLED_BY_DEFAULT = (
-    "ElasticJobsViaWorkloadSlices",
-    "PartialAdmission",
-    "TASMultiLayerTopology",
-    "TASProfileMixed",
+    *("ElasticJobsViaWorkloadSlices", "PartialAdmission", "TASMultiLayerTopology", "TASProfileMixed"),
     "TASRecomputeAssignmentWithinSchedulingCycle",
 )
 # Of the gates that cases of topology turn off: pkg/features/kube_features.go.
@@ -39,7 +34,6 @@ class Configuration:
     resources: str = ""
 
     def sections(self) -> Object:
-        """The sections of the configuration."""
         fair = {} if self.strategies is None else {"fairSharing": {"preemptionStrategies": [*self.strategies]}}
         gates = {"featureGates": dict(self.gates)} if self.gates else {}
         return {**fair, **gates, **({"resources": json.loads(self.resources)} if self.resources else {})}

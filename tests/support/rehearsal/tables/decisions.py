@@ -1,7 +1,5 @@
 """Decisions of Kueue's scheduler: admissions with their flavors, and preemptions with preemptor and reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -38,7 +36,6 @@ class Decision(NamedTuple):
 
 
 def is_preempted(workload: Object) -> bool:
-    """Whether Kueue has preempted the workload."""
     return holds(workload, "Preempted")
 
 

@@ -1,7 +1,5 @@
 """Cases of Kueue's tables as questions about one run: the cluster without it, the run, and what Kueue decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -41,28 +39,21 @@ class TableQuestion:
 
     @property
     def expected(self) -> frozenset[Decision]:
-        """What the table says."""
         return self.case.expected
 
     def decided(self, answer: Answer) -> frozenset[Decision]:
         """The answer in the words of the table."""
-        keys = {
-            f"{item['metadata']['namespace']}/workload/{item['metadata']['name']}": self.case.names[
-                item["metadata"]["uid"]
-            ]
-            for item in (*self.case.workloads, self.run)
-        }
+        workloads = [item["metadata"] for item in (*self.case.workloads, self.run)]
+        keys = {f"{it['namespace']}/workload/{it['name']}": self.case.names[it["uid"]] for it in workloads}
         own = keys[answer.run]
         found = {
-            Decision(keys[str(eviction.workload)], "preempted", reason=eviction.cause, preemptor=own)
-            for eviction in answer.preempts
+            Decision(keys[str(it.workload)], "preempted", reason=it.cause, preemptor=own) for it in answer.preempts
         }
         if answer.admitted:
             flavors = next((d.flavors for d in self.expected if (d.workload, d.outcome) == (own, "admitted")), "")
             named = {word.strip(",;") for word in flavors.split()}
-            found.add(
-                Decision(own, "admitted", flavors if {*answer.flavors} <= named else " and ".join(answer.flavors))
-            )
+            flavors = flavors if {*answer.flavors} <= named else " and ".join(answer.flavors)
+            found.add(Decision(own, "admitted", flavors))
         return frozenset(found)
 
 

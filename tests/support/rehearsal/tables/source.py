@@ -4,8 +4,6 @@ The Go client downloads the module, as for a build of Kueue. A temporary copy ge
 a test would loop over it, so the objects are exactly those that Kueue's tests build.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -26,17 +24,9 @@ MODULE = "sigs.k8s.io/kueue"
 PACKAGES = ("pkg/scheduler", "pkg/scheduler/preemption", "pkg/cache/scheduler")
 # Each test that holds a table of decisions of Kueue's scheduler.
 TESTS = (
-    "TestPreemption",
-    "TestHierarchicalPreemptions",
-    "TestFairPreemptions",
-    "TestSchedule",
-    "TestScheduleForFairSharing",
-    "TestScheduleForAFS",
-    "TestScheduleConcurrentAdmission",
-    "TestScheduleForTAS",
-    "TestScheduleForTASPreemption",
-    "TestScheduleForTASCohorts",
-    "TestFindTopologyAssignments",
+    *("TestPreemption", "TestHierarchicalPreemptions", "TestFairPreemptions", "TestSchedule"),
+    *("TestScheduleForFairSharing", "TestScheduleForAFS", "TestScheduleConcurrentAdmission", "TestScheduleForTAS"),
+    *("TestScheduleForTASPreemption", "TestScheduleForTASCohorts", "TestFindTopologyAssignments"),
 )
 _HERE = Path(__file__).parent
 _PROGRAMS = (_HERE / "instrument.go", _HERE / "printer.go")

@@ -1,7 +1,5 @@
 """Topology in Kueue's tables: names of nodes in a shared cluster, and cases of placement as cases of scheduling."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,7 +17,6 @@ MUCH = "1000000000000"
 QUEUE, FLAVOR, TOPOLOGY, WORKLOAD = "main", "tas", "levels", "workload"
 
 
-# --------------------------------------------------------------------------------------------------------- assignments
 def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) -> Object:
     """A topology assignment of domains with their pods, as Kueue's API has it."""
     values, counts = zip(*domains, strict=True)
@@ -28,7 +25,6 @@ def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) 
     return {"levels": levels, "slices": [part]}
 
 
-# -------------------------------------------------------------------------------------------------- in a shared cluster
 def in_cluster(value: Any, host: Callable[[str], str]) -> Any:
     """A part of an object with other names of hosts, wherever it selects them or has pods on them."""
     if isinstance(value, list):
@@ -37,10 +33,8 @@ def in_cluster(value: Any, host: Callable[[str], str]) -> Any:
         return value
     if "slices" in value and "levels" in value:
         last = value["levels"][-1] == HOSTNAME
-        return assignment(
-            value["levels"],
-            [((*names[:-1], host(names[-1])) if last else names, count) for names, count in assigned(value)],
-        )
+        domains = [((*on[:-1], host(on[-1])) if last else on, count) for on, count in assigned(value)]
+        return assignment(value["levels"], domains)
     changed = {key: in_cluster(item, host) for key, item in value.items()}
     if HOSTNAME in changed:
         changed[HOSTNAME] = host(changed[HOSTNAME])
@@ -62,21 +56,12 @@ def _node(node: Mapping[str, Any], case_id: str, host: Callable[[str], str]) -> 
     # KWOK makes each node ready. Kueue leaves out a cordoned one as it does one that is not ready.
     spec = {**node.get("spec", {}), **({} if ready else {"unschedulable": True})}
     allocatable = node["status"].get("allocatable", {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": host(labels.get(HOSTNAME) or node["metadata"]["name"]),
-            "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {node['metadata']['name']}")),
-            "labels": {**in_cluster(labels, host), CASE_LABEL: case_id},
-        },
-        "spec": spec,
-        "status": {
-            "allocatable": allocatable,
-            "capacity": allocatable,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        },
-    }
+    name = node["metadata"]["name"]
+    metadata = {"name": host(labels.get(HOSTNAME) or name), "labels": {**in_cluster(labels, host), CASE_LABEL: case_id}}
+    metadata["uid"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {name}"))
+    status = {"allocatable": allocatable, "capacity": allocatable}
+    status["conditions"] = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
 
 
 def pods(case: Mapping[str, Any], case_id: str, namespace: str, named: Mapping[str, Object]) -> Iterator[Object]:
@@ -87,21 +72,12 @@ def pods(case: Mapping[str, Any], case_id: str, namespace: str, named: Mapping[s
             spec["nodeName"] = named[node]["metadata"]["name"]
         else:
             spec["schedulingGates"] = [{"name": "example.com/gate"}]
-        metadata = {"name": f"{case_id}-{pod['metadata']['name']}", "namespace": namespace}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                **metadata,
-                "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {number}")),
-                "labels": {CASE_LABEL: case_id},
-            },
-            "spec": spec,
-            "status": pod["status"],
-        }
+        metadata: Object = {"name": f"{case_id}-{pod['metadata']['name']}", "namespace": namespace}
+        uid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {number}"))
+        metadata |= {"uid": uid, "labels": {CASE_LABEL: case_id}}
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": pod["status"]}
 
 
-# -------------------------------------------------------------------------------------------------- tables of placement
 def scheduled(case: Mapping[str, Any]) -> Object:
     """A case of placement as one of scheduling: a workload in a queue with a flavor of these nodes and levels."""
     sets = case["podSets"]
@@ -109,33 +85,21 @@ def scheduled(case: Mapping[str, Any]) -> Object:
     quotas = [{"name": name, "nominalQuota": MUCH} for name in resources]
     group = {"coveredResources": resources, "flavors": [{"name": FLAVOR, "resources": quotas}]}
     place = {"name": QUEUE, "namespace": "default"}
-    workload = {
-        "metadata": {"name": WORKLOAD, "namespace": "default"},
-        "spec": {"queueName": QUEUE, "podSets": [_pod_set(item) for item in sets]},
-        "status": {},
-    }
-    admitted = {
-        "clusterQueue": QUEUE,
-        "podSetAssignments": [
-            {
-                "name": item["podSetName"] or QUEUE,
-                "count": item["count"],
-                "flavors": dict.fromkeys(item["requests"], FLAVOR),
-                "topologyAssignment": _expected(item["wantAssignment"]),
-            }
-            for item in sets
-            if item["wantAssignment"]
-        ],
-    }
-    fits = len(admitted["podSetAssignments"]) == len(sets)
+    spec = {"queueName": QUEUE, "podSets": [_pod_set(item) for item in sets]}
+    workload = {"metadata": {"name": WORKLOAD, "namespace": "default"}, "spec": spec, "status": {}}
+    assignments = []
+    for item in (item for item in sets if item["wantAssignment"]):
+        placed = {"name": item["podSetName"] or QUEUE, "count": item["count"]}
+        flavors = dict.fromkeys(item["requests"], FLAVOR)
+        assignments.append({**placed, "flavors": flavors, "topologyAssignment": _expected(item["wantAssignment"])})
+    admitted = {"clusterQueue": QUEUE, "podSetAssignments": assignments}
+    fits = len(assignments) == len(sets)
+    levels = {"levels": [{"nodeLabel": level} for level in case["levels"]]}
+    flavor = {"nodeLabels": case["nodeLabels"], "topologyName": TOPOLOGY}
     return {
         **{key: case[key] for key in ("featureGates", "nodes", "pods")},
-        "topologies": [
-            {"metadata": {"name": TOPOLOGY}, "spec": {"levels": [{"nodeLabel": it} for it in case["levels"]]}}
-        ],
-        "resourceFlavors": [
-            {"metadata": {"name": FLAVOR}, "spec": {"nodeLabels": case["nodeLabels"], "topologyName": TOPOLOGY}}
-        ],
+        "topologies": [{"metadata": {"name": TOPOLOGY}, "spec": levels}],
+        "resourceFlavors": [{"metadata": {"name": FLAVOR}, "spec": flavor}],
         "clusterQueues": [{"metadata": {"name": QUEUE}, "spec": {"namespaceSelector": {}, "resourceGroups": [group]}}],
         "additionalLocalQueues": [{"metadata": place, "spec": {"clusterQueue": QUEUE}}],
         "workloads": [workload],
