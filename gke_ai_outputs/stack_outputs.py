@@ -36,9 +36,11 @@ class StackOutputs(Contract):
         self._reference = pulumi.StackReference(stack, opts=opts)
 
     def provider(self, name: str = "platform", opts: pulumi.ResourceOptions | None = None) -> k8s.Provider:
-        """A Kubernetes provider for the cluster. A changed endpoint does not replace objects; another cluster does."""
-        identity = pulumi.Output.concat(self.cluster_location, "/", self.cluster_name)
-        return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=identity, opts=opts)
+        """A Kubernetes provider for the cluster. A changed endpoint does not replace objects. A cluster that was created
+        again does, also under its former name."""
+        return k8s.Provider(
+            name, kubeconfig=self.kubeconfig, cluster_identifier=self.cluster_identifier, opts=opts
+        )
 
     def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
         """The local queue `name` of a namespace. Without a name, the only queue of the namespace."""

@@ -43,6 +43,7 @@ def export(
         "version": VERSION,
         "project": project,
         "clusterName": cluster.cluster_name,
+        "clusterIdentifier": cluster.cluster_identifier,
         "clusterLocation": cluster.location,
         "clusterMode": "autopilot" if stack.cluster.is_autopilot else "standard",
         "clusterEndpoint": cluster.endpoint,

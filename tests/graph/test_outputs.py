@@ -177,6 +177,7 @@ OLD: dict[str, Any] = {
 NEW: dict[str, Any] = {
     **OLD,
     "version": VERSION,
+    "clusterIdentifier": "gke-1.example.com",
     "queues": [{**QUEUE, "cohort": "", "quota": [{**GRANT, **NEWER}]}],
     "tenants": [],
 }
@@ -327,4 +328,4 @@ def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
     asyncio.get_event_loop().run_until_complete(make())
     (inputs,) = [resource.inputs for resource in monitor.made if resource.typ == "pulumi:providers:kubernetes"]
     assert inputs["kubeconfig"] == NEW["kubeconfig"]
-    assert inputs["clusterIdentifier"] == "us-central1/ai-dev"
+    assert inputs["clusterIdentifier"] == NEW["clusterIdentifier"]
