@@ -58,7 +58,7 @@ PARTS: Mapping[str, Part] = {
             *cluster("flex_start", "multislice", "upgrade"),
             *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
             *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
-            *nightly("vllm_autoscaling"),
+            *nightly("executable_plugin", "vllm_autoscaling"),
         )
     ),
     "emulator": Part(

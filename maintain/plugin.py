@@ -2,8 +2,9 @@
 
     python -m maintain.plugin FOLDER       pulumi-resource-gke-ai-vVERSION-OS-ARCH.tar.gz, with its checksum beside it
 
-PyInstaller puts the interpreter and the modules that the plugin imports into a folder. An archive of one file would unpack
-at each start. A plugin runs on the system and the processor that built it.
+It needs the packages of requirements/plugin.lock beside those of the program. PyInstaller puts the interpreter and the
+modules that the plugin imports into a folder. An executable of one file would unpack at each start. The plugin runs on
+the system and the processor on which it was built.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from emulator.machine.paths import ROOT
 from emulator.machine.progress import Stop
 from gke_ai.catalog.versions import PROJECT_VERSION
 from maintain.pack import output, pack, write_checksum
+from tests.support.repository import copy_to
 
 NAME = "pulumi-resource-gke-ai"
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 # SDKs whose packages are loaded on their first use, and how the components call them.
 SDKS = {"pulumi_gcp": "gcp", "pulumi_kubernetes": "k8s"}
-# PyInstaller sets the variable to its own libraries. gcloud's plugin and other programs that the plugin starts need theirs.
+# Packages of the tests' environment that others import if they are there.
+OTHERS = ("cryptography", "jax", "mypy", "numpy", "pytest")
+# PyInstaller sets the variable to its own libraries. Programs that the plugin starts, such as gcloud's, need theirs.
 START = """
 import os
 before = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
@@ -59,9 +62,11 @@ def freeze(work: Path) -> Path:
     """Returns a folder with the executable, built from what the wheel installs."""
     library, stubs, start = work / "library", work / "stubs", work / "start.py"
     pip = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-    output(*pip, "--target", str(library), str(ROOT / "gke_ai_outputs"), str(ROOT))
+    output(*pip, "--target", str(library), str(copy_to(work / "source")))
     start.write_text(START)
-    options = [f"--runtime-hook={start}", f"--add-data={library / 'gke_ai'}:gke_ai"]  # sources and data
+    # The sources too, from which descriptions of keys are read.
+    options = [f"--runtime-hook={start}", f"--add-data={library / 'gke_ai'}:gke_ai"]
+    options += [f"--exclude-module={package}" for package in OTHERS]
     for sdk, name in SDKS.items():
         options.append(f"--copy-metadata={sdk}")
         for package in unused(library, sdk, name):

@@ -228,7 +228,7 @@ class Cluster(Resource):
 
 
 def dns_name(record: Record) -> str:
-    """DNS name of a control plane, in the form of Google's. Where clients may use it, one that resolves to this machine."""
+    """DNS name of a control plane, as Google's. One that clients may use resolves to this machine, and has no id."""
     facts = record.facts
     if value_at(record.inputs, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"):
         return f"localhost:{facts['endpoint'].rpartition(':')[2]}"

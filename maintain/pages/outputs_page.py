@@ -31,9 +31,9 @@ server = platform.server("gemma")  # server.url
 cluster = platform.provider()  # a Kubernetes provider from the kubeconfig
 ```
 
-If the platform creates its cluster again, `clusterIdentifier` changes, and a preview of a program with this provider creates
-its objects in the new cluster. Run that update with `PULUMI_K8S_DELETE_UNREACHABLE=true`: the old cluster can't be asked to
-delete anything. In other languages, pass the output as `clusterIdentifier` of the provider.
+If the platform's cluster is created again, `clusterIdentifier` changes, and the next update of a program with this
+provider creates its objects in the new cluster. Set `PULUMI_K8S_DELETE_UNREACHABLE=true` for that update, because
+nobody can delete the objects of the old one. In other languages, pass the output to the provider under that name.
 
 [examples/consumer](../examples/consumer/README.md) is a complete program of another team. The view needs no other part
 of this project:

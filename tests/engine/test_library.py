@@ -1,4 +1,4 @@
-"""Only here: the wheels in environments of their own. The library needs no extra, and no wheel has a file of another one."""
+"""Only here: each wheel in an environment of its own. The library needs no extra, and no file is in two wheels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def needed(requirements: Iterable[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The wheels of a copy of the checkout: the emulator's, the library's and that of the typed view."""
+    """The wheels of a copy of the checkout: that of the library, of the emulator and of the typed view."""
     folder = tmp_path_factory.mktemp("wheels")
     source = copy_to(folder / "source")
     quiet = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
@@ -109,11 +109,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.whl"))
 
 
-@pytest.fixture
-def alone(wheels: list[Path], tmp_path: Path) -> Environment:
-    """An environment with the library and what its wheel requires without extras."""
-    _, library, _ = wheels
-    environment = Environment(tmp_path / "environment")
+@pytest.fixture(scope="module")
+def alone(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the library and what its wheel requires without extras, to which the last tests add."""
+    library, _, _ = wheels
+    environment = Environment(tmp_path_factory.mktemp("alone") / "environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment.folder)], check=True)
     environment.pip("install", "--no-deps", "--no-index", "--no-compile", str(library))
     metadata = importlib.metadata.PathDistribution.at(next(environment.folder.rglob("gke_ai-*.dist-info")))
@@ -172,6 +172,6 @@ def test_the_typed_view_and_the_library_are_removed_without_each_other(alone: En
     assert alone.run("-c", OUTPUTS).stderr == ""
     alone.pip("uninstall", "--yes", "gke-ai")
     assert alone.run("-c", OUTPUTS).stderr == ""
-    alone.pip("install", "--no-deps", "--no-index", str(wheels[1]))
+    alone.pip("install", "--no-deps", "--no-index", str(wheels[0]))
     alone.pip("uninstall", "--yes", "gke-ai-outputs")
     assert "GkeCluster llm-cluster" in previewed(alone)

@@ -24,7 +24,10 @@ def pinned(file: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / file).read_text(), re.M))
 
 
-LIBRARY = [*project()["dependencies"], *(text for extra in project()["optional-dependencies"].values() for text in extra)]
+LIBRARY = [
+    *project()["dependencies"],
+    *(text for extra in project()["optional-dependencies"].values() for text in extra),
+]
 
 
 @pytest.mark.parametrize("text", [*LIBRARY, *project("gke_ai_outputs")["dependencies"]])

@@ -126,7 +126,9 @@ def test_init_copies_the_wheels_that_it_was_installed_from(
     folder = tmp_path / "own"
     gke_ai("init", folder, "--project", "my-project")
     named = re.findall(
-        r"^\./(.*whl)(?:\[.*\])?$", written(folder)["requirements.txt"] + written(folder)["requirements-emulator.txt"], re.M
+        r"^\./(.*whl)(?:\[.*\])?$",
+        written(folder)["requirements.txt"] + written(folder)["requirements-emulator.txt"],
+        re.M,
     )
     assert [(folder / name).read_text() for name in named] == ["gke_ai", "gke_ai_emulator"]
     assert "pip wheel" not in capsys.readouterr().out
