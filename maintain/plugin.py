@@ -24,8 +24,8 @@ from tests.support.repository import copy_to
 
 NAME = "pulumi-resource-gke-ai"
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-# SDKs whose packages are loaded on their first use, and how the components call them.
-SDKS = {"pulumi_gcp": "gcp", "pulumi_kubernetes": "k8s"}
+# SDKs. Of the first, only the packages that the components use: it has 150.
+SDKS = ("pulumi_gcp", "pulumi_kubernetes")
 # Packages of the tests' environment that others import if they are there.
 OTHERS = ("cryptography", "jax", "mypy", "numpy", "pytest")
 # PyInstaller sets the variable to its own libraries. Programs that the plugin starts, such as gcloud's, need theirs.
@@ -67,15 +67,14 @@ def freeze(work: Path) -> Path:
     # The sources too, from which descriptions of keys are read.
     options = [f"--runtime-hook={start}", f"--add-data={library / 'gke_ai'}:gke_ai"]
     options += [f"--exclude-module={package}" for package in OTHERS]
-    for sdk, name in SDKS.items():
-        options.append(f"--copy-metadata={sdk}")
-        for package in unused(library, sdk, name):
-            # An SDK looks each of its packages up when it is imported itself.
-            empty = stubs / sdk / package / "__init__.py"
-            empty.parent.mkdir(parents=True)
-            empty.touch()
-            options.append(f"--exclude-module={sdk}.{package}")
-        options.append(f"--add-data={stubs / sdk}:{sdk}")
+    options += [f"--copy-metadata={sdk}" for sdk in SDKS]
+    for package in unused(library):
+        # The SDK looks each of its packages up when it is imported itself.
+        empty = stubs / package / "__init__.py"
+        empty.parent.mkdir(parents=True)
+        empty.touch()
+        options.append(f"--exclude-module={SDKS[0]}.{package}")
+    options.append(f"--add-data={stubs}:{SDKS[0]}")
     entry = library / "gke_ai" / "components" / "plugin" / "__main__.py"
     folders = [f"--{name}path={work / name}" for name in ("work", "spec", "dist")]
     environment = {"PYTHONPATH": str(library), "PYINSTALLER_CONFIG_DIR": str(work / "cache")}
@@ -84,11 +83,11 @@ def freeze(work: Path) -> Path:
     return work / "dist" / NAME
 
 
-def unused(library: Path, sdk: str, name: str) -> list[str]:
-    """The packages of an SDK that the library never uses by the SDK's name there, such as `gcp.container`."""
+def unused(library: Path) -> list[str]:
+    """The packages of Google's SDK that the library never names, such as `gcp.container`."""
     sources = "\n".join(file.read_text() for file in library.rglob("*.py"))
-    used = {*re.findall(rf"\b{name}\.([a-z0-9]+)", sources), "config"}
-    origin = output(sys.executable, "-P", "-c", f"import {sdk}; print({sdk}.__path__[0])").strip()
+    used = {*re.findall(r"\bgcp\.([a-z0-9]+)", sources), "config"}
+    origin = output(sys.executable, "-P", "-c", f"import {SDKS[0]}; print({SDKS[0]}.__path__[0])").strip()
     return sorted(file.parent.name for file in Path(origin).glob("*/__init__.py") if file.parent.name not in used)
 
 

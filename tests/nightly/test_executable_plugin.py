@@ -1,4 +1,4 @@
-"""The component package as an executable: installed without a checkout, it does what the package from source does."""
+"""Only here: the component package as an executable does what it does from source, without a checkout."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_program_in_yaml_previews_with_it_and_without_a_checkout(installed: Em
     (tmp_path / "Pulumi.yaml").write_text(before + rest.partition("\n")[2])
 
     def pulumi(*arguments: str) -> str:
-        command = ("env", "-u", "GKE_AI_ROOT", "-u", "PYTHONPATH", "pulumi", "-C", str(tmp_path))
+        command = ("env", "-u", "PYTHONPATH", "pulumi", "-C", str(tmp_path))
         return installed.run(*command, *arguments, "--non-interactive")
 
     pulumi("stack", "init", "dev")
