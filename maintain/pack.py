@@ -149,7 +149,7 @@ def pack(content: Path, file: Path) -> None:
     with (
         file.open("wb") as to,
         gzip.GzipFile("", "wb", LEVEL, to, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|") as tar,
+        tarfile.open(fileobj=packed, mode="w|", dereference=True) as tar,  # Pulumi unpacks no links
     ):
         for path in sorted(content.rglob("*")):
             if path.is_file():
