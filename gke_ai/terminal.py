@@ -21,6 +21,17 @@ def echo(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     print(printable(text), end=end, file=file, flush=True)
 
 
+# Packages that only an extra of the wheel brings.
+EXTRAS = {"click": "command", "rich": "command", "pulumi_policy": "policies"}
+
+
+def without_extra(missing: ModuleNotFoundError) -> BaseException:
+    """Returns what ends a program that lacks a package of an extra: a sentence that names the extra."""
+    if not (extra := EXTRAS.get(missing.name or "")):
+        return missing
+    return SystemExit(f"{missing.name} is missing: install gke-ai with its extra,  pip install 'WHEEL[{extra}]'")
+
+
 class Stop(Exception):
     """Ends a command with a message for the user, without a traceback."""
 

@@ -17,7 +17,7 @@ __all__ = ["VERSION", "MissingOutput", "StackOutputs"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loads the models on their first use, because the stack's own program needs only the version.
+    # Loads the models on their first use.
     if name == "MissingOutput":
         from gke_ai_outputs.model import MissingOutput
 

@@ -291,6 +291,7 @@ class Contract:
     version = Key(str, "1.0", f"version of this contract, MAJOR.MINOR, now `{VERSION}`; the first stacks wrote `1`")
     project = Key(str, "1.1", "id of the Google Cloud project")
     cluster_name = Key(str, "1.0", "name of the cluster")
+    cluster_identifier = Key(str, "1.4", "text that changes only when the cluster is created again")
     cluster_location = Key(str, "1.0", "region or zone of the cluster")
     cluster_mode = Key(str, "1.1", "`standard`, where the stack manages nodes, or `autopilot`, where Google does")
     cluster_endpoint = Key(str, "1.0", "host of the control plane")

@@ -36,9 +36,9 @@ class StackOutputs(Contract):
         self._reference = pulumi.StackReference(stack, opts=opts)
 
     def provider(self, name: str = "platform", opts: pulumi.ResourceOptions | None = None) -> k8s.Provider:
-        """A Kubernetes provider for the cluster. A changed endpoint does not replace objects; another cluster does."""
-        identity = pulumi.Output.concat(self.cluster_location, "/", self.cluster_name)
-        return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=identity, opts=opts)
+        """A Kubernetes provider for the cluster. Its objects are created again with the cluster, also if that keeps its
+        name, and at no other time."""
+        return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=self.cluster_identifier, opts=opts)
 
     def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
         """The local queue `name` of a namespace. Without a name, the only queue of the namespace."""

@@ -1,3 +1,3 @@
-"""Version of the contract of a stack's outputs. A producer needs nothing else of this package."""
+"""Version of the contract of a stack's outputs. What the program writes is in gke_ai/catalog/versions.py."""
 
 VERSION = "1.4"

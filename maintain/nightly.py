@@ -50,7 +50,7 @@ PARTS: Mapping[str, Part] = {
             *cluster("flex_start", "multislice", "upgrade"),
             *nightly("bandwidth", "mixed", "monitoring", "nvlink", "rdma"),
             *nightly("new_attacks", "second_wall", "topology", "trainer_and_ray", "verify"),
-            *nightly("vllm_autoscaling"),
+            *nightly("executable_plugin", "vllm_autoscaling"),
         )
     ),
     "emulator": Part((*nightly("large_stack"), *files("emulator/tests", "cluster", "full_disk", "spare", "upgrade"))),

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,10 +52,7 @@ def main() -> None:
             pack(Path(content), file)
     except Stop as stop:
         sys.exit(f"{stop}")
-    with file.open("rb") as content_of_file:
-        checksum = hashlib.file_digest(content_of_file, "sha256").hexdigest()
-    file.with_name(f"{file.name}.sha256").write_text(f"{checksum}  {file.name}\n")
-    print(f"{file.name}#sha256={checksum}")
+    print(f"{file.name}#sha256={write_checksum(file)}")
 
 
 def write_tools(content: Path) -> None:
@@ -149,15 +147,24 @@ def pack(content: Path, file: Path) -> None:
     with (
         file.open("wb") as to,
         gzip.GzipFile("", "wb", LEVEL, to, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|") as tar,
+        tarfile.open(fileobj=packed, mode="w|", dereference=True) as tar,  # Pulumi unpacks no links
     ):
         for path in sorted(content.rglob("*")):
             if path.is_file():
                 tar.add(path, path.relative_to(content), filter=plain)
 
 
-def output(*command: str, cwd: Path = ROOT) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+def write_checksum(file: Path) -> str:
+    """Writes the checksum of a file beside it, as `sha256sum --check` reads it, and returns it."""
+    with file.open("rb") as content:
+        checksum = hashlib.file_digest(content, "sha256").hexdigest()
+    file.with_name(f"{file.name}.sha256").write_text(f"{checksum}  {file.name}\n")
+    return checksum
+
+
+def output(*command: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """Runs a command and returns its output."""
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     if done.returncode:
         raise Stop(f"{' '.join(command[:4])} … failed: {done.stderr.strip()[-800:]}")
     return done.stdout

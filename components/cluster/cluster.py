@@ -137,6 +137,8 @@ class GkeCluster(AnyCluster):
 
     cluster_name: pulumi.Output[str]
     """Known once the cluster exists. Resources that need the cluster take it from here."""
+    cluster_identifier: pulumi.Output[str]
+    """Text that changes only when the cluster is created again, for `clusterIdentifier` of a Kubernetes provider."""
     location: pulumi.Output[str]
     endpoint: pulumi.Output[str]
     """Host of the control plane, without a scheme."""
@@ -192,6 +194,8 @@ class GkeCluster(AnyCluster):
             existing = look_up_cluster(cluster, project, self._features, self)
             by_name = dns_names(existing)
             self.cluster_name = pulumi.Output.from_input(existing.name)
+            unique = next((name.endpoint for name in by_name), None)
+            self.cluster_identifier = pulumi.Output.from_input(cluster_fields.unique_name(unique, cluster))
             known = existing.master_auths[0].cluster_ca_certificate
             host = by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint
             self.kubeconfig_at_once = kubeconfig(
@@ -204,6 +208,9 @@ class GkeCluster(AnyCluster):
         else:
             created = self._create(cluster)
             self.cluster_name = created.name
+            self.cluster_identifier = created.control_plane_endpoints_config.apply(
+                lambda config: cluster_fields.unique_name(dns_name(config), cluster)
+            )
             if cluster.public_endpoint and not cluster.authorized_networks:
                 created.master_authorized_networks_config.apply(
                     lambda kept: on(
@@ -248,6 +255,7 @@ class GkeCluster(AnyCluster):
         self.register_outputs(
             {
                 "clusterName": self.cluster_name,
+                "clusterIdentifier": self.cluster_identifier,
                 "location": self.location,
                 "endpoint": self.endpoint,
                 "workloadPool": self.workload_pool,
@@ -418,6 +426,11 @@ class GkeCluster(AnyCluster):
             },
             management={"auto_repair": True, "auto_upgrade": True},
         )
+
+
+def dns_name(config: "gcp.container.outputs.ClusterControlPlaneEndpointsConfig | None") -> str | None:
+    """The DNS name of a control plane."""
+    return config.dns_endpoint_config.endpoint if config and config.dns_endpoint_config else None
 
 
 def context(cluster: Cluster, project: str) -> str:

@@ -181,6 +181,20 @@ def identifier(cluster: Cluster, known: Sequence[str | None], network_policy: st
     )
 
 
+def unique_name(dns_name: str | None, cluster: Cluster) -> str:
+    """Text that differs if the cluster is created again under its name, and is known without asking the cluster.
+
+    GKE gives each control plane a DNS name, also where clients may not use it. It has the id of the cluster, which is
+    random: of `gke-94fc1769e0c844e99793ee485d88c68c0b39.…`, the first 32 digits are a UUID of version 4. Rotated
+    credentials and a new IP address leave it. The provider returns neither the API's `id` of a cluster nor its
+    `createTime`, and the certificate of its authority changes with each rotation.
+
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#dnsendpointconfig,
+    https://github.com/GoogleCloudPlatform/gcpdiag/issues/115
+    """
+    return dns_name or f"{cluster.location}/{cluster.name}"
+
+
 def default_zones(location: str, cluster: "gcp.container.Cluster") -> pulumi.Output[list[str]]:
     """Zones of a pool without `zones`: known at plan time, unless GKE chooses among more than three."""
     if chooses_zones(location):

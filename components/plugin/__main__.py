@@ -47,6 +47,8 @@ ABOUT: dict[str, Any] = {
     "license": "Apache-2.0",
     "keywords": ["category/infrastructure", "kind/component", "ai", "gke", "gpu", "kubernetes", "kueue", "tpu"],
 }
+if getattr(sys, "frozen", False):  # in the executable, which Pulumi downloads. It builds the other from source.
+    ABOUT["pluginDownloadURL"] = f"github://api.github.com/{OWNER}/{NAME}"
 LANGUAGES: dict[str, dict[str, Any]] = {
     "go": {"importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai", "rootPackageName": "gkeai"},
     "java": {"basePackage": f"com.{OWNER.replace('-', '')}"},

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from emulator.cloud.store import RUNNING, Record
+from emulator.cloud.store import RUNNING, Record, project_number
 from emulator.google import rest, rules
 from emulator.google.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.google.diff import Change
@@ -105,9 +106,7 @@ class Cluster(Resource):
         self._default_pool(record, inputs)
         if workload_pool(record) is not None:
             self.store.create_identity_pool(record.project)
-        # Google's name is gke-ID-NUMBER.REGION.gke.goog. This one resolves to this machine.
-        name = f"localhost:{endpoint.host.rpartition(':')[2]}"
-        return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate, "dnsEndpoint": name}
+        return {"endpoint": endpoint.host, "caCertificate": endpoint.ca_certificate, "uid": uuid.uuid4().hex}
 
     def apply(self, record: Record, inputs: Properties) -> None:
         wanted, before = cluster_record(record, inputs), cluster_record(record, record.inputs)
@@ -207,7 +206,7 @@ class Cluster(Resource):
         facts, pool = record.facts, workload_pool(record)
         zonal = zones.is_zone(facts["location"])
         decided = {
-            "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": facts["dnsEndpoint"]}},
+            "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": dns_name(record)}},
             "endpoint": facts["endpoint"],
             "location": facts["location"],
             "masterAuth": {
@@ -226,6 +225,14 @@ class Cluster(Resource):
         }
         outputs: Properties = merged(merged(record.inputs, decided), self.defaults(record.inputs))
         return outputs
+
+
+def dns_name(record: Record) -> str:
+    """DNS name of a control plane, as Google's. One that clients may use resolves to this machine, and has no id."""
+    facts = record.facts
+    if value_at(record.inputs, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"):
+        return f"localhost:{facts['endpoint'].rpartition(':')[2]}"
+    return f"gke-{facts.get('uid', 0)}-{project_number(record.project)}.{zones.region_of(facts['location'])}.gke.goog"
 
 
 def accounts(inputs: Properties) -> list[str]:

@@ -169,7 +169,8 @@ def test_a_standard_cluster_is_created_without_its_default_pool(cloud: Engine) -
     values = ("127.0.0.1:34567", record.version, PROJECT)
     assert (outputs["endpoint"], outputs["masterVersion"], outputs["project"]) == values
     assert outputs["masterAuth"]["clusterCaCertificate"] == "Q0E="
-    assert outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] == "localhost:34567"
+    name = outputs["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"]
+    assert re.fullmatch(r"gke-[0-9a-f]{32}-\d+\.us-central1\.gke\.goog", name)
     assert cloud.store.get(CLUSTER_ID) is not None
 
 
@@ -556,7 +557,7 @@ def test_an_existing_cluster_can_be_looked_up_and_a_missing_one_is_reported(stan
     assert cluster["endpoint"] == "127.0.0.1:34567"
     assert cluster["masterAuths"][0]["clusterCaCertificate"] == "Q0E="
     assert cluster["workloadIdentityConfigs"] == [{"workloadPool": f"{PROJECT}.svc.id.goog"}]
-    assert cluster["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"] == "localhost:34567"
+    assert cluster["controlPlaneEndpointsConfigs"][0]["dnsEndpointConfigs"][0]["endpoint"].endswith(".gke.goog")
     assert cluster["enableAutopilot"] is False
     # NetworkPolicies hold by neither.
     assert (cluster.get("datapathProvider"), cluster["networkPolicies"]) == (None, [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # Version of this project. It changes with a release; tests/data/recorded has a state of each: docs/upgrading.md.
 PROJECT_VERSION = "0.4.0"
+# Version of the stack outputs that this program writes: that of gke_ai_outputs, a package of its own.
+OUTPUTS_VERSION = "1.4"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"

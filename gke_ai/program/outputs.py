@@ -10,6 +10,7 @@ import pulumi
 
 from gke_ai.catalog.nodes.shape import GPU_TAINT, TPU_TAINT, node_taints
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, principal
+from gke_ai.catalog.versions import OUTPUTS_VERSION
 from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
 from gke_ai.components.arguments import on
 from gke_ai.components.runs.job import RunComponent
@@ -18,7 +19,6 @@ from gke_ai.components.support.identity import project_number
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.estimates import cold_start
 from gke_ai.settings.resolved import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
-from gke_ai_outputs.version import VERSION
 
 
 def export(
@@ -40,9 +40,10 @@ def export(
         estimate.server: estimate.seconds for estimate in cold_start.estimates(stack.servers, stack.measured)
     }
     outputs = {
-        "version": VERSION,
+        "version": OUTPUTS_VERSION,
         "project": project,
         "clusterName": cluster.cluster_name,
+        "clusterIdentifier": cluster.cluster_identifier,
         "clusterLocation": cluster.location,
         "clusterMode": "autopilot" if stack.cluster.is_autopilot else "standard",
         "clusterEndpoint": cluster.endpoint,

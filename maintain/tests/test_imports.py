@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": {"kube", "terminal"},
     "manifests": {"catalog", "settings"},
     "components": {"catalog", "kube", "manifests", "settings"},
-    "program": {"catalog", "components", "gke_ai_outputs", "settings"},
+    "program": {"catalog", "components", "settings"},
     "__main__": {"program", "settings"},
     "registered": {"catalog", "kube"},
     "workspace": {"catalog", "kube", "registered", "settings", "terminal"},

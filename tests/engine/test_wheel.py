@@ -42,7 +42,7 @@ pulumi.runtime.test(program)()
 print(json.dumps([components.OWN, settings.OWN, gke_ai.__file__, registered]))
 """
 EVERYTHING = """
-import importlib, pkgutil, gke_ai, gke_ai_outputs
+import importlib, pkgutil, gke_ai
 modules = [module.name for module in pkgutil.walk_packages(gke_ai.__path__, "gke_ai.")]
 for name in modules:
     if not name.endswith("__main__"):
@@ -84,8 +84,7 @@ def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Pat
     (wheel,) = installed.parent.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {"gke_ai/program/__main__.py"}
-    places = {"gke_ai": "gke_ai", "components": "gke_ai/components", "gke_ai_outputs": "gke_ai_outputs"}
-    for folder, name in places.items():
+    for folder, name in {"gke_ai": "gke_ai", "components": "gke_ai/components"}.items():
         for file in (file for ending in ("py", "yaml", "json") for file in tracked(f"{folder}/**/*.{ending}")):
             expected.add(f"{name}/{file.relative_to(ROOT / folder)}")
     expected |= {str(file.relative_to(ROOT)) for file in tracked("gke_ai/**/*.template")}

@@ -133,7 +133,8 @@ SELECTOR = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 NEWER: dict[str, Any] = {**GRANT, "nodeSelector": SELECTOR, "tolerations": [], "borrowingLimit": {}}
 CLUSTER = {"clusterName": "ai-dev", "clusterLocation": "us-central1", "kubeconfig": "apiVersion: v1"}
 OLD: dict[str, Any] = {"version": "1", **CLUSTER, "queues": [{**QUEUE, "quota": [GRANT]}], "servers": []}
-NEW: dict[str, Any] = {**OLD, "version": VERSION, "queues": [{**QUEUE, "cohort": "", "quota": [NEWER]}], "tenants": []}
+NEW: dict[str, Any] = {**OLD, "version": VERSION, "clusterIdentifier": "gke-1.example.com", "tenants": []}
+NEW["queues"] = [{**QUEUE, "cohort": "", "quota": [NEWER]}]
 
 
 class Producing(mocks.Mocks):
@@ -263,4 +264,4 @@ def test_provider_is_of_the_cluster_and_stays_with_it() -> None:
 
     asyncio.get_event_loop().run_until_complete(make())
     (inputs,) = [resource.inputs for resource in monitor.made if resource.typ == "pulumi:providers:kubernetes"]
-    assert (inputs["kubeconfig"], inputs["clusterIdentifier"]) == (NEW["kubeconfig"], "us-central1/ai-dev")
+    assert (inputs["kubeconfig"], inputs["clusterIdentifier"]) == (NEW["kubeconfig"], NEW["clusterIdentifier"])

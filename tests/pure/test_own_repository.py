@@ -91,7 +91,8 @@ def test_init_refuses_options_that_miss_something_or_have_no_effect(
 def test_a_repository_depends_on_the_package_by_its_version(repository: Path) -> None:
     texts = written(repository)
     assert texts.keys() == FILES
-    assert texts["requirements.txt"].splitlines()[-1] == f"./wheels/gke_ai-{PROJECT_VERSION}-py3-none-any.whl"
+    wheel = f"./wheels/gke_ai-{PROJECT_VERSION}-py3-none-any.whl[command,policies]"
+    assert texts["requirements.txt"].splitlines()[-1] == wheel
     emulator = f"./wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
     assert texts["requirements-emulator.txt"] == f"-r requirements.txt\n{emulator}\n"
     assert len(texts["__main__.py"].splitlines()) == 3
@@ -111,7 +112,7 @@ def test_init_copies_the_wheels_that_it_was_installed_from(
     folder = tmp_path / "own"
     gke_ai("init", folder, "--project", "my-project")
     lines = [(folder / name).read_text() for name in ("requirements.txt", "requirements-emulator.txt")]
-    named = re.findall(r"^\./(.*whl)$", "".join(lines), re.M)
+    named = re.findall(r"^\./(.*whl)(?:\[.*\])?$", "".join(lines), re.M)
     assert [(folder / name).read_text() for name in named] == [*installed]
     assert "pip wheel" not in capsys.readouterr().out
 

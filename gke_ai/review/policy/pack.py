@@ -17,13 +17,18 @@ from typing import Any
 
 from google.protobuf import json_format
 from pulumi.runtime.rpc import _special_secret_sig, _special_sig_key
-from pulumi_policy import EnforcementLevel, ReportViolation, StackValidationArgs, StackValidationPolicy, proxy
-from pulumi_policy import policy as sdk
 
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.review.policy.base import Policy, Violation, Waiver, waived
 from gke_ai.review.policy.rules import POLICIES
+from gke_ai.terminal import without_extra
+
+try:
+    from pulumi_policy import EnforcementLevel, ReportViolation, StackValidationArgs, StackValidationPolicy, proxy
+    from pulumi_policy import policy as sdk
+except ModuleNotFoundError as missing:
+    raise without_extra(missing) from None
 
 NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"
