@@ -19,6 +19,9 @@ pulumi preview --policy-pack policy   # on Google Cloud; pulumi up --policy-pack
 make policies STACK=prod              # on the emulator; make preview checks too
 ```
 
+Pulumi runs policies only where a command names the pack: `gke-ai up`, `preview` and `report` do. In a plain
+`pulumi up`, `mandatory` has no effect, unless the organization [requires the pack](#in-pulumi-cloud).
+
 The key `gke-ai:policies` of a stack sets the effect of a violation: `mandatory` stops the deployment, `advisory` (the
 default) only reports it. A policy checks each resource by itself, or *the stack* as a whole. Policies marked
 *mandatory stacks* are disabled in stacks whose policies are advisory. A mandatory violation stops `pulumi up` in its
@@ -28,6 +31,21 @@ policies of the stack only at the end.
 A value that is known only after an `up` is not a violation. The `up` checks it again. Policies do not see the objects
 that a Helm chart installs. `Pulumi.prod.yaml` violates no policy. The examples follow their source documents, and
 `tests/graph/test_policies_of_configurations.py` lists their violations.
+
+## In Pulumi Cloud
+
+An organization can require the pack for every update of a stack, also in a plain `pulumi up`
+([policy groups](https://www.pulumi.com/docs/discovery-governance/policy/policy-groups/)). Pulumi Cloud keeps the folder
+alone, so the wheel goes into it, in a [repository of your own](own-repository.md):
+
+```
+cp wheels/gke_ai-*.whl policy/ && (cd policy && ls ./gke_ai-*.whl > requirements.txt)
+cd policy && pulumi policy publish my-organization
+pulumi policy enable my-organization/gke-ai latest
+```
+
+`policies` and `waivers` of each stack still decide, unless the policy group states a level for a policy. A test
+publishes the pack to a stand-in for Pulumi Cloud and runs what it received. Nobody has published it to Pulumi Cloud.
 
 ## Waivers
 

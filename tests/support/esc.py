@@ -1,7 +1,7 @@
 """A stand-in for the Pulumi CLI that is logged in to Pulumi Cloud: `pulumi config --json --open`.
 
 It answers as `listConfig` of https://github.com/pulumi/pulumi/blob/v3.250.0/pkg/cmd/pulumi/config/config.go does:
-values of `pulumiConfig` by key, objects beside their JSON, and nothing of a value that is secret or has a secret inside.
+values of `pulumiConfig` by key, objects beside their JSON, nothing of a value that is secret or has a secret inside.
 If an environment has an error, it answers as if there were none. It may write a salt into the configuration file.
 """
 
