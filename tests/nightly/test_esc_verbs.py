@@ -21,14 +21,8 @@ from tests.support.emulator import ROOT, Emulator, clean
 
 TOKEN = "hf_thisIsTheSecretToken"
 BY_FILE = ("gke-ai:cluster", "gcp:region")
-RUN: dict[str, object] = {
-    "name": "asked",
-    "namespace": "llm",
-    "queue": "team",
-    "accelerator": "nvidia-l4",
-    "image": "python:3.12",
-}
-RUN |= {"pods": 1, "gpusPerPod": 1, "resources": {"cpu": "2", "memory": "8Gi"}}
+RUN: dict[str, object] = {"name": "asked", "kind": "job", "namespace": "llm", "queue": "team", "image": "python:3.12"}
+RUN |= {"accelerator": "nvidia-l4", "pods": 1, "gpusPerPod": 1, "resources": {"cpu": "2", "memory": "8Gi"}}
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def test_every_verb_on_the_emulator_works_as_with_the_values_in_the_file(
     inline: Path, file: Path, emulator: Emulator
 ) -> None:
     folder = emulator.state
-    (folder / "run.yaml").write_text(yaml.safe_dump({"batch": [RUN]}))
+    (folder / "run.yaml").write_text(yaml.safe_dump({"training": [RUN]}))
     assert previewed(emulator.make("preview-json", file)) == previewed(emulator.make("preview-json", inline))
     printed = [emulator.make(verb, file) for verb in ("policies", "preview", "up")]
     assert " to update" not in emulator.make("preview", inline)
