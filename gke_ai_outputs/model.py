@@ -160,7 +160,9 @@ class FlavorGrant(Item):
 
     flavor: str = since("1.0", "name of the ResourceFlavor")
     # Not `resources`: that is a method of every pulumi.Output.
-    amounts: dict[str, str] = since("1.0", "nominal quota by resource, as a Kubernetes quantity", alias="resources")
+    amounts: dict[str, str] = since(
+        "1.0", "nominal quota by resource, as a Kubernetes quantity; `amounts` in Python", alias="resources"
+    )
     borrowing_limit: dict[str, str] = since(
         "1.1", "maximum to borrow from the cohort by resource; omitted resources have no maximum"
     )

@@ -37,6 +37,7 @@ PARTS: Mapping[str, Part] = {
     "forecasts": Part(
         (
             *nightly("forecasts_and_outcomes", "manifests", "rehearse_upgrades", "snapshot", "when", "worked_cases"),
+            *nightly("esc_verbs"),
             *cluster("rehearse"),
             "tests/pure/test_hostile_input.py",
         )

@@ -2,11 +2,13 @@
 
     emulator/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
     emulator/run existing delete NAME [--location us-central1] [--project P]
+    emulator/run existing pool NAME --cluster C [--machine-type e2-standard-4] [--location us-central1] [--project P]
     emulator/run existing network NAME [--location us-central1] [--project P]     a VPC with a subnetwork of its name
     emulator/run existing account EMAIL     a Google service account, for nodes
     emulator/run existing secret NAME [--project P]     a secret of Secret Manager with the emulator's dummy token
     emulator/run existing forget NAME [--project P]     deletes the secret
 
+A pool has one node, access to every API, the metadata server of GKE, and the default driver for GPUs.
 A standard cluster has Workload Identity, the regular channel and a default pool of one e2-standard-4 node per zone.
 With --secret-sync, a cluster of either mode synchronizes secrets of Secret Manager. With --dataplane-v2, it enforces
 NetworkPolicies. With --gateway-api, it runs GKE's Gateway controller. A network's subnetwork has the ranges `pods` and
@@ -24,12 +26,13 @@ from typing import Any
 
 from emulator.cloud.store import Store
 from emulator.google.clusters import LocalClusters
-from emulator.google.containers import Cluster
+from emulator.google.containers import Cluster, NodePool
 from emulator.google.iam import ServiceAccount, account_parts, require_account
 from emulator.google.network import Network, Subnetwork
 from emulator.google.resource import Cloud, Properties
 from emulator.google.secrets import create_secret, delete_secret
 from emulator.pulumi.plugin import Refused
+from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.project.identities import pool_name
 from gke_ai.workspace.emulation import COMMAND
@@ -43,11 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="emulator/run existing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("create", "delete", "network", "account", "secret", "forget"))
+    parser.add_argument("command", choices=("create", "delete", "pool", "network", "account", "secret", "forget"))
     parser.add_argument("name")
     parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
     parser.add_argument("--project", default=DEFAULTS["gcp:project"])
+    parser.add_argument("--cluster", default="", help="cluster of a pool")
+    parser.add_argument("--machine-type", default="e2-standard-4", help="machine type of a pool")
     parser.add_argument("--secret-sync", action="store_true", help="synchronize secrets of Secret Manager")
     parser.add_argument("--gateway-api", action="store_true", help="run GKE's Gateway controller, as Autopilot does")
     parser.add_argument("--dataplane-v2", action="store_true", help="enforce NetworkPolicies, as Autopilot always does")
@@ -55,6 +60,8 @@ def main() -> None:
     try:
         if options.command == "secret":
             print(create_secret(Store(), options.project, options.name))
+        elif options.command == "pool":
+            print(_pool(Cloud(Store(), LocalClusters(), options.project), options))
         elif options.command == "network":
             print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
         elif options.command == "account":
@@ -65,6 +72,25 @@ def main() -> None:
             _cluster(options)
     except Refused as refused:
         sys.exit(str(refused))
+
+
+def _pool(cloud: Cloud, options: argparse.Namespace) -> str:
+    place = {"name": options.name, "cluster": options.cluster, "location": options.location}
+    machine = MACHINES.get(options.machine_type)
+    driver = {"gpuDriverVersion": "DEFAULT"}
+    config: Properties = {
+        "machineType": options.machine_type,
+        "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+    }
+    if machine and machine.gpu:
+        gpu = {"type": machine.gpu, "count": machine.gpus, "gpuDriverInstallationConfig": driver}
+        config["guestAccelerators"] = [gpu]
+    inputs = {**place, "initialNodeCount": 1, "nodeConfig": config}
+    resource = NodePool(cloud)
+    if problems := [*resource.problems(inputs), *resource.creation_problems(inputs)]:
+        raise Refused("\n".join(text for _, text in problems))
+    return resource.create(inputs).identity
 
 
 def _network(cloud: Cloud, name: str, location: str) -> str:

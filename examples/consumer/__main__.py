@@ -16,7 +16,7 @@ from gke_ai_outputs import StackOutputs
 from gke_ai_outputs.model import FlavorGrant
 
 TRAINING_IMAGE = "nvcr.io/nvidia/pytorch:25.01-py3"
-SERVING_IMAGE = "vllm/vllm-openai:v0.11.0"
+SERVING_IMAGE = "vllm/vllm-openai:v0.31.0-cu129"
 MODEL = "Qwen/Qwen2.5-1.5B-Instruct"  # open to all: no token
 PORT = 8000
 APP = {"app": "chat"}

@@ -29,13 +29,19 @@ def up(stack: Stack, yes: bool) -> None:
     deploy.up(stack, yes, click.confirm)
 
 
-@verb("gke-ai preview --stack prod")
+@verb("""
+gke-ai preview --stack prod
+gke-ai preview --stack prod --import-file import.json    # then pulumi import: docs/google-cloud.md
+""")
+@click.option(
+    "--import-file", type=FILE, help="file for `pulumi import`, with the cluster, pools and network to create"
+)
 @with_stack(deploying=True)
-def preview(stack: Stack) -> None:
+def preview(stack: Stack, import_file: Path | None) -> None:
     """Shows what an `up` would do, and the results of the policies."""
     from gke_ai.ops.lifecycle import deploy
 
-    deploy.preview(stack)
+    deploy.preview(stack, import_file)
 
 
 @verb("gke-ai policies --stack prod")

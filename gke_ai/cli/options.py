@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from gke_ai.cli import tools
 from gke_ai.kube.client import current_context
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import INSTALLED, RUN, enter, on_emulator
+from gke_ai.workspace.environments import STACK as STACK_OF_ENVIRONMENTS
 from gke_ai.workspace.stack import Context, Stack
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -87,6 +88,7 @@ def name_of(stack: str, config: Path | None) -> str:
     name = stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
     if not re.fullmatch(r"[\w./-]+", name, re.ASCII):  # commands to be pasted have it
         raise Stop(f"{name!r} is not the name of a stack. Pulumi would refuse it. Use letters, digits, - and _.")
+    os.environ[STACK_OF_ENVIRONMENTS] = name
     return name
 
 
@@ -177,10 +179,20 @@ def enter_emulator(name: str) -> None:
             f"Install it from its wheel:  pip install wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
         )
     verb = click.get_current_context()
+    open_environments(Stack(name, verb.params.get("config")).file, verb.params)
     stated = {variable(option): str(value) for option, value in verb.params.items() if value}
     needed = ",".join(tools.needed(str(verb.info_name), {variable("stack"): name, **stated}))
     os.environ["GKE_AI_PURPOSE"] = f"stack {name}"
     enter("--tools", needed, "gke-ai", *sys.argv[1:])
+
+
+def open_environments(file: Path, options: Mapping[str, Any]) -> None:
+    """Opens the environments of the configurations that a verb names, before the emulator, which has no login."""
+    for path in filter(None, (file, options.get("base"), *(options.get("compare") or ()))):
+        if path.is_file() and b"environment" in path.read_bytes():
+            from gke_ai.workspace.configuration_file import read_keys
+
+            read_keys(path)
 
 
 json_option = file_option("--json", help="file for the result as JSON")

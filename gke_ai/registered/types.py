@@ -2,6 +2,10 @@
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
+NETWORK = "gcp:compute/network:Network"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
+ROUTER = "gcp:compute/router:Router"
+ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
 BUCKET = "gcp:storage/bucket:Bucket"
 BUCKET_GRANT = "gcp:storage/bucketIAMMember:BucketIAMMember"
 FIREWALL = "gcp:compute/firewall:Firewall"

@@ -36,7 +36,7 @@ from gke_ai.trial import outcome as parts
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, hourly_cost, limit, shown
 from gke_ai.trial.outcome import DONE, FAILED, INTERRUPTED, OUT_OF_BUDGET, Outcome, Step
 from gke_ai.trial.record import Process, Record, folder, read, refusal
-from gke_ai.workspace.configuration_file import read_keys, read_prices, read_sections, write_keys
+from gke_ai.workspace.configuration_file import read_configuration, read_keys, read_prices, read_sections, write_keys
 from gke_ai.workspace.emulated import prepare
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.prices import Prices
@@ -312,7 +312,8 @@ def written_configuration(options: Options) -> Path:
     if isinstance(buckets := sections.get("gke-ai:buckets"), Sequence):
         config["gke-ai:buckets"] = [{**bucket, "protect": False, "onDestroy": "delete"} for bucket in buckets]
     file = folder() / options.stack / f"Pulumi.{options.stack}.yaml"
-    write_keys(file, config, options.config)
+    environment = read_configuration(options.config).get("environment")
+    write_keys(file, config, options.config, {"environment": environment} if environment and not on_emulator() else {})
     read_sections(file, deploying=True)
     return file
 

@@ -18,6 +18,7 @@ from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
+from gke_ai.workspace.environments import with_environment, without_masked
 from gke_ai.workspace.stack import ROOT
 
 CALIBRATION = "gke-ai:calibration"
@@ -42,8 +43,9 @@ def no_configuration(file: Path) -> Stop:
 
 
 def read_keys(path: Path) -> dict[str, Any]:
-    """Returns the keys of a configuration file as they are written: a section in a file has the key `file`."""
-    return config if isinstance(config := read_configuration(path).get("config"), dict) else {}
+    """Returns the keys of a configuration file and of its environment. A section in a file has the key `file`."""
+    content = read_configuration(path)
+    return with_environment(path, content, config if isinstance(config := content.get("config"), dict) else {})
 
 
 def read_sections(path: Path, deploying: bool = False) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def read_sections(path: Path, deploying: bool = False) -> dict[str, Any]:
 def write_keys(target: Path, keys: Mapping[str, Any], source: Path, head: Mapping[str, Any] | None = None) -> Path:
     """Writes keys of `source` to a configuration file, after `head`, and copies the files that they name."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(yaml.safe_dump({**(head or {}), "config": dict(keys)}, sort_keys=False))
+    target.write_text(yaml.safe_dump({**(head or {}), "config": without_masked(keys)}, sort_keys=False))
     section_files.copy(keys, folder_of(source), target)
     return target
 

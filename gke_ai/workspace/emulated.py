@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -37,7 +38,10 @@ def emulator(*command: str) -> str:
 
 def ready(config: Path) -> dict[str, Any]:
     """Prepares the emulator for a configuration and returns its report: `emulator/run ready --help`."""
-    answer: dict[str, Any] = json.loads(emulator("ready", str(config)))
+    with tempfile.TemporaryDirectory() as folder:
+        if read_configuration(config).get("environment"):
+            config = configuration_file.write_keys(Path(folder, config.name), read_keys(config), config)
+        answer: dict[str, Any] = json.loads(emulator("ready", str(config)))
     return answer
 
 

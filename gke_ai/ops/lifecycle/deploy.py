@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gke_ai.catalog import section_files
-from gke_ai.ops.lifecycle import down, network_pools
+from gke_ai.ops.lifecycle import down, imports, network_pools
 from gke_ai.ops.status import command as status
 from gke_ai.terminal import Stop, echo
 from gke_ai.workspace.configuration_file import read_keys
@@ -87,10 +87,12 @@ def scale_first(stack: Stack, confirmed: bool, ask: Callable[[str], bool]) -> bo
     return True
 
 
-def preview(stack: Stack) -> None:
-    """Shows what an `up` would do, and the results of the policies."""
+def preview(stack: Stack, import_file: Path | None = None) -> None:
+    """Shows what an `up` would do, and the results of the policies. Writes a file for `pulumi import`, if stated."""
     ensure(stack)
     done, events = stack.preview("--diff", *POLICIES)
+    if import_file:
+        imports.write(events, import_file)
     for text in network_pools.warnings(events):
         echo(text)
     raise SystemExit(done.returncode)

@@ -59,7 +59,7 @@ def network_pools(resources: Iterable[Mapping[str, Any]]) -> Iterator[NetworkPoo
 def deleted(events: Iterable[Mapping[str, Any]]) -> tuple[list[NetworkPool], list[NetworkPool]]:
     """Returns the pools with a profile that a preview deletes, and those that it deletes after their replacement."""
     created, found = set[str](), []
-    for step in _steps(events):
+    for step in steps(events):
         if step.get("op") == "create-replacement":
             created.add(step["urn"])
         elif step.get("op") in ("delete", "delete-replaced") and step.get("old"):
@@ -69,7 +69,7 @@ def deleted(events: Iterable[Mapping[str, Any]]) -> tuple[list[NetworkPool], lis
 
 def lost_networks(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yields a warning for each pool that a preview replaces because nothing decides on its network any more."""
-    for step in _steps(events):
+    for step in steps(events):
         if step.get("op") == "replace" and step.get("type") == NODE_POOL:
             old, new = ((step.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
             if key := lost_network(old, new):
@@ -88,7 +88,7 @@ def warnings(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"Pool {pool.name} may not finish deleting while it has nodes. {way}:{commands}"
 
 
-def _steps(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def steps(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yields the steps of a preview: operation, resource, and its old and new state."""
     return (event["resourcePreEvent"]["metadata"] for event in events if event.get("resourcePreEvent"))
 

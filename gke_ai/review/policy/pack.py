@@ -5,19 +5,27 @@ The key `PROJECT:policies` of a stack sets whether a violation stops a deploymen
 with its reason.
 
 The engine sends the configuration of the stack, and which values are secret, to the analyzer. pulumi_policy 1.21 passes
-neither on to policies (pulumi_policy.policy), so `Analyzer` reads both.
+neither on to policies (`ConfigureStack` in pulumi_policy/policy.py), so `Analyzer` serves the engine's protocol itself.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 from google.protobuf import json_format
+from google.protobuf.empty_pb2 import Empty
+from pulumi.runtime.proto import analyzer_pb2 as proto
+from pulumi.runtime.proto.analyzer_pb2_grpc import AnalyzerServicer, add_AnalyzerServicer_to_server
+from pulumi.runtime.proto.plugin_pb2 import PluginInfo
 from pulumi.runtime.rpc import _special_secret_sig, _special_sig_key
 
+from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.review.policy.base import Policy, Violation, Waiver, waived
@@ -25,8 +33,7 @@ from gke_ai.review.policy.rules import POLICIES
 from gke_ai.terminal import without_extra
 
 try:
-    from pulumi_policy import EnforcementLevel, ReportViolation, StackValidationArgs, StackValidationPolicy, proxy
-    from pulumi_policy import policy as sdk
+    from pulumi_policy import EnforcementLevel, proxy
 except ModuleNotFoundError as missing:
     raise without_extra(missing) from None
 
@@ -34,6 +41,11 @@ NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"
 UNDERSTOOD = "configuration-is-understood"
 UNDERSTOOD_DESCRIPTION = "The policy settings of the configuration are valid, and every waiver covers a violation"
+DESCRIPTIONS = {policy.name: policy.description for policy in POLICIES}
+DESCRIPTIONS |= {WAIVED: WAIVED_DESCRIPTION, UNDERSTOOD: UNDERSTOOD_DESCRIPTION}
+REMEDIES = {policy.name: policy.remedy for policy in POLICIES}
+SINGLE = {policy.name for policy in POLICIES if not policy.whole_stack}
+MESSAGE_BYTES = 400 << 20  # as the engine: https://github.com/pulumi/pulumi/blob/v3.250.0/sdk/go/common/util/rpcutil
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
 
@@ -118,56 +130,6 @@ def resource(request: Any) -> Resource:
     )
 
 
-def report_violation(policy: Policy, violation: Violation, context: Context, report: ReportViolation) -> None:
-    """Reports a violation, or records it as waived."""
-    if waiver := waived(policy, violation, context.waivers):
-        context.used.append((waiver, violation))
-    else:
-        report(policy.message(violation), violation.resource.urn if violation.resource else None)
-
-
-def of_pulumi(policy: Policy, context: Context) -> sdk.Policy:
-    """Converts a policy of this pack to a policy of Pulumi's SDK."""
-
-    def resources(args: sdk.ResourceValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(RegisteredStack([context.inputs[args.urn]])):
-            report_violation(policy, violation, context, report)
-
-    def stacks(_: StackValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(RegisteredStack(context.resources, context.configuration)):
-            report_violation(policy, violation, context, report)
-
-    steps = f"{policy.remedy}."
-    if policy.whole_stack:
-        return StackValidationPolicy(policy.name, policy.description, stacks, remediation_steps=steps)
-    return sdk.ResourceValidationPolicy(policy.name, policy.description, resources, remediation_steps=steps)
-
-
-def of_waivers(context: Context) -> list[sdk.Policy]:
-    """Returns the policies about waivers: one reports waived violations, one refuses unused waivers.
-
-    They run after all other policies.
-    """
-
-    def report_waived(_: StackValidationArgs, report: ReportViolation) -> None:
-        for waiver, violation in context.used:
-            where = violation.resource
-            path = where.path if where else "The stack"
-            text = f"{path}: {violation.text}. Waived from {waiver.policy}: {waiver.reason}"
-            report(text, where.urn if where else None)
-
-    def report_mistakes(_: StackValidationArgs, report: ReportViolation) -> None:
-        for mistake in context.mistakes:
-            report(mistake, None)
-        for unused in context.unused():
-            report(unused_waiver(unused, context.project), None)
-
-    return [
-        StackValidationPolicy(WAIVED, WAIVED_DESCRIPTION, report_waived, EnforcementLevel.ADVISORY),
-        StackValidationPolicy(UNDERSTOOD, UNDERSTOOD_DESCRIPTION, report_mistakes),
-    ]
-
-
 def unused_waiver(waiver: Waiver, project: str = NAME) -> str:
     """Returns the message about a waiver that covers no violation."""
     names = [policy.name for policy in POLICIES]
@@ -182,35 +144,98 @@ def unused_waiver(waiver: Waiver, project: str = NAME) -> str:
     )
 
 
+class Analyzer(AnalyzerServicer):
+    """Answers the engine: https://github.com/pulumi/pulumi/blob/v3.250.0/proto/pulumi/analyzer.proto."""
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.stated: dict[str, proto.EnforcementLevel.ValueType] = {}
+        """Levels by policy: those of `GetAnalyzerInfo`, or what a policy group of Pulumi Cloud has in their place."""
+
+    def GetPluginInfo(self, _request: Any, _context: Any) -> PluginInfo:
+        return PluginInfo(version=PROJECT_VERSION)
+
+    def GetAnalyzerInfo(self, _request: Any, _context: Any) -> proto.AnalyzerInfo:
+        policies = [
+            proto.PolicyInfo(
+                name=name,
+                description=description,
+                enforcementLevel=self._level(name),
+                policy_type=proto.POLICY_TYPE_RESOURCE if name in SINGLE else proto.POLICY_TYPE_STACK,
+                remediation_steps=f"{REMEDIES[name]}." if name in REMEDIES else "",
+            )
+            for name, description in DESCRIPTIONS.items()
+        ]
+        return proto.AnalyzerInfo(name=NAME, version=PROJECT_VERSION, supportsConfig=True, policies=policies)
+
+    def Configure(self, request: Any, _context: Any) -> Empty:
+        self.stated = {name: config.enforcementLevel for name, config in request.policyConfig.items()}
+        return Empty()
+
+    def ConfigureStack(self, request: Any, _context: Any) -> proto.AnalyzerStackConfigureResponse:
+        self.context.read(request.project, request.config, request.config_secret_keys)
+        return proto.AnalyzerStackConfigureResponse()
+
+    def Remediate(self, _request: Any, _context: Any) -> proto.RemediateResponse:
+        return proto.RemediateResponse()
+
+    def Analyze(self, request: Any, _context: Any) -> proto.AnalyzeResponse:
+        registered = self.context.inputs[request.urn] = resource(request)
+        return proto.AnalyzeResponse(diagnostics=self._judged(RegisteredStack([registered]), whole=False))
+
+    def AnalyzeStack(self, request: Any, _context: Any) -> proto.AnalyzeResponse:
+        # Prefer inputs: in a preview before its cluster exists, an object has no outputs.
+        self.context.resources = [self.context.inputs.get(sent.urn) or resource(sent) for sent in request.resources]
+        stack = RegisteredStack(self.context.resources, self.context.configuration)
+        return proto.AnalyzeResponse(diagnostics=[*self._judged(stack, whole=True), *self._of_waivers()])
+
+    def _judged(self, stack: RegisteredStack, whole: bool) -> Iterator[proto.AnalyzeDiagnostic]:
+        """Violations of the policies that are enabled. Waived ones are recorded."""
+        for policy in POLICIES:
+            if policy.whole_stack != whole or self._level(policy.name) == proto.DISABLED:
+                continue
+            for violation in policy.violations(stack):
+                if waiver := waived(policy, violation, self.context.waivers):
+                    self.context.used.append((waiver, violation))
+                else:
+                    yield self._diagnostic(policy.name, policy.message(violation), violation.resource)
+
+    def _of_waivers(self) -> Iterator[proto.AnalyzeDiagnostic]:
+        """Waived violations, and mistakes among the waivers. All other policies have been judged before."""
+        for waiver, violation in self.context.used if self._level(WAIVED) != proto.DISABLED else ():
+            path = violation.resource.path if violation.resource else "The stack"
+            text = f"{path}: {violation.text}. Waived from {waiver.policy}: {waiver.reason}"
+            yield self._diagnostic(WAIVED, text, violation.resource)
+        unused = (unused_waiver(waiver, self.context.project) for waiver in self.context.unused())
+        for text in (*self.context.mistakes, *unused) if self._level(UNDERSTOOD) != proto.DISABLED else ():
+            yield self._diagnostic(UNDERSTOOD, text)
+
+    def _level(self, name: str) -> proto.EnforcementLevel.ValueType:
+        """The level that the engine stated last, else that of the stack, from which the engine takes its own."""
+        if name in self.stated:
+            return self.stated[name]
+        if policy := next((policy for policy in POLICIES if policy.name == name), None):
+            return proto.EnforcementLevel.Value(self.context.level(policy).name)
+        return proto.MANDATORY if name == UNDERSTOOD and self.context.mandatory else proto.ADVISORY
+
+    def _diagnostic(self, name: str, text: str, resource: Resource | None = None) -> proto.AnalyzeDiagnostic:
+        return proto.AnalyzeDiagnostic(
+            policyName=name,
+            policyPackName=NAME,
+            policyPackVersion=PROJECT_VERSION,
+            message=f"{DESCRIPTIONS[name]}\n{text}",
+            urn=resource.urn if resource else "",
+            description=DESCRIPTIONS[name],
+            enforcementLevel=self._level(name),
+        )
+
+
 def run() -> None:
     """Serves the policy pack to the engine that started it."""
-    context = Context()
-    by_name = {policy.name: of_pulumi(policy, context) for policy in POLICIES}
-    shown, unused = of_waivers(context)
-
-    # Its methods and their arguments have no types.
-    service: Any = sdk._PolicyAnalyzerServicer
-
-    class Analyzer(service):  # type: ignore[misc]
-        """Extends the service of pulumi_policy with the configuration and the inputs of the engine's requests."""
-
-        def ConfigureStack(self, request: Any, context_: Any) -> Any:
-            context.read(request.project, request.config, request.config_secret_keys)
-            for policy in POLICIES:
-                by_name[policy.name].enforcement_level = context.level(policy)
-            unused.enforcement_level = EnforcementLevel.MANDATORY if context.mandatory else EnforcementLevel.ADVISORY
-            return super().ConfigureStack(request, context_)
-
-        def Analyze(self, request: Any, context_: Any) -> Any:
-            context.inputs[request.urn] = resource(request)
-            request.ClearField("properties")  # else the base class unpacks them once per policy
-            return super().Analyze(request, context_)
-
-        def AnalyzeStack(self, request: Any, context_: Any) -> Any:
-            # Prefer inputs: in a preview before its cluster exists, an object has no outputs.
-            context.resources = [context.inputs.get(sent.urn) or resource(sent) for sent in request.resources]
-            request.ClearField("resources")
-            return super().AnalyzeStack(request, context_)
-
-    vars(sdk)["_PolicyAnalyzerServicer"] = Analyzer
-    sdk.PolicyPack(NAME, [*by_name.values(), shown, unused])
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", MESSAGE_BYTES)])
+    add_AnalyzerServicer_to_server(Analyzer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    with suppress(KeyboardInterrupt):
+        server.wait_for_termination()

@@ -116,7 +116,8 @@ class Settings(Section):
     enable_apis: bool = False
     """Enable the Google Cloud APIs that the stack needs."""
     policies: Literal["advisory", "mandatory"] = "advisory"
-    """Effect of a violation of a policy. advisory: it is reported; mandatory: it stops the deployment."""
+    """Effect of a violation in `gke-ai up` or `pulumi up --policy-pack policy`. advisory: it is reported; mandatory: it
+    stops the deployment. A plain `pulumi up` runs no policies."""
     waivers: list[Waiver] = Field(default=[])
     """Exceptions from policies."""
     hf_token_secret: str | None = Field(default=None, examples=["hf-token"])

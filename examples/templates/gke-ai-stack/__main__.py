@@ -1,0 +1,1 @@
+../../../gke_ai/ops/repository/template/__main__.py.template
