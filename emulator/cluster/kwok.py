@@ -43,6 +43,8 @@ _COLLECTIONS = {
     "ResourceQuota": f"namespaces/{node_agents.NAMESPACE}/resourcequotas",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     "StorageClass": "storageclasses",
 }
 
