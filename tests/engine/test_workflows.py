@@ -98,7 +98,7 @@ def test_each_action_has_one_commit() -> None:
 
 
 def test_pulumi_has_the_version_that_the_tests_use() -> None:
-    (stated,) = (step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {}))
+    (stated,) = {step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {})}
     assert f"\npulumi=={stated} " in (ROOT / "requirements/all.lock").read_text()
 
 

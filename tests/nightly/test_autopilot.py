@@ -1,4 +1,4 @@
-"""Only here: what Autopilot changes at admission is in no plan, and the real Kueue counts what pods request after it."""
+"""Only here: what Autopilot changes at admission is in no plan, and the real Kueue counts what pods then request."""
 
 from __future__ import annotations
 
