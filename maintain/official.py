@@ -15,6 +15,8 @@ import fnmatch
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,6 +51,8 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = {
 }
 YAML_PROGRAM = "examples/consumer-yaml"
 DIFFERENCES = Path(__file__).with_name("official_differences.yaml")
+# Of a phase. A plugin that waits for something else than the emulator's is found out by it.
+LIMIT_SECONDS = 900
 # What differs between two runs of the same program.
 _VARYING = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|127\.0\.0\.1:\d+|/tmp/[^\s'\"]*|\b\d+(\.\d+)?m?s\b|-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b|\b[0-9a-f]{7,}\b"
@@ -182,7 +186,11 @@ class Side:
         if self.folder:
             command = ("sh", "-c", 'PATH="$0:$PATH" exec "$@"', str(self.folder), *command)
         process = emulator.start(*command)
-        output = process.communicate()[0]
+        try:
+            output = process.communicate(timeout=LIMIT_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False, f"error: it did not end within {LIMIT_SECONDS} s"
         return process.returncode == 0, output
 
     def phase(self, emulator: Emulator, phase: str, *arguments: str) -> Seen:
@@ -303,6 +311,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--programs", type=Path, help="folder with official programs of Pulumi")
     parser.add_argument("--only", default="*", help="pattern of the configurations: examples/flex*")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its clusters end with it
     console = Console(width=160, highlight=False, soft_wrap=True)
     folder = chosen.programs.resolve() if chosen.programs else None
     own, official = Side("emulator"), Side("official", folder)
@@ -325,6 +334,7 @@ def main(arguments: list[str]) -> int:
         own.failures.clear()
         theirs = run(official, source) if folder else ours
         for mine, other in zip(ours, theirs, strict=True):
+            print(f"{source}: {mine.phase} has run", file=sys.stderr)
             findings += compare(source, mine, other, known, account=run is deployed or not official.has(GCP))
     report(console, findings)
     new = sum(item.verdict == "new" for item in findings)
