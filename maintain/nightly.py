@@ -56,7 +56,9 @@ PARTS: Mapping[str, Part] = {
         (
             *maintain("recording"),
             *cluster("flex_start", "multislice", "upgrade"),
-            *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
+            *nightly(
+                "autopilot", "bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"
+            ),
             *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
             *nightly("vllm_autoscaling"),
         )

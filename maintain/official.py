@@ -349,7 +349,7 @@ def main(arguments: list[str]) -> int:
     elif new:
         console.print(
             f"{new} values differ, and no known difference covers them.\n"
-            f"→ mend the emulator's plugin, or add a row with the reason to {DIFFERENCES.relative_to(ROOT)}"
+            f"→ change the emulator's plugin, or add a row with the reason to {DIFFERENCES.relative_to(ROOT)}"
         )
     else:
         console.print("Nothing differs that is not known.")
