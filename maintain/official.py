@@ -58,6 +58,8 @@ _VARYING = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|127\.0\.0\.1:\d+|/tmp/[^\s'\"]*|\b\d+(\.\d+)?m?s\b|-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b|\b[0-9a-f]{7,}\b"
 )
 _OF_A_CLUSTER = {"kubeconfig", "endpoint", "masterAuth", "clusterCaCertificate", "clusterIdentifier"}
+# How often a component tries again depends on when Kueue's webhook answers.
+_BY_CHANCE = "due to on-error hook request"
 # Answers of Google Cloud, and of its libraries, to a program without an account.
 _NO_ACCOUNT = re.compile(r"credential|oauth2|unauthenticated|\b40[13]\b|google_application|access token", re.IGNORECASE)
 
@@ -121,6 +123,8 @@ def seen(phase: str, events: Iterable[Mapping[str, Any]]) -> Seen:
             if inputs := (step.get("new") or {}).get("inputs"):
                 values |= {(plugin, resource, f"inputs{path}"): value for path, value in leaves(inputs)}
         said = event.get("diagnosticEvent", {})
+        if _BY_CHANCE in said.get("message", ""):
+            continue
         if said.get("severity") in ("warning", "error", "info#err") and not said.get("ephemeral"):
             urn = said.get("urn") or ""
             resource = urn.split("::", 2)[2].rpartition("$")[2] if urn.count("::") > 1 else ""

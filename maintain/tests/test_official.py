@@ -76,9 +76,10 @@ def test_the_same_message_in_colors_is_equal() -> None:
     assert verdicts([said("<{%reset%}>kept<{%reset%}>\n")], [said("kept")]) == {}
 
 
-def test_progress_and_debugging_are_no_messages() -> None:
+def test_progress_retries_and_debugging_are_no_messages() -> None:
     passing = {"diagnosticEvent": {"message": "waits", "severity": "warning", "ephemeral": True}}
-    assert verdicts([], [said("loaded", "debug"), said("waits", "info"), passing]) == {}
+    again = said("retrying create due to on-error hook request (8/100)")
+    assert verdicts([], [said("loaded", "debug"), said("waits", "info"), passing, again]) == {}
 
 
 def test_a_known_difference_has_its_reason() -> None:
