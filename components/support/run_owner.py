@@ -36,8 +36,12 @@ def create_owner(namespace: str, name: str, parent: Component) -> "pulumi.Output
 
 
 def owned_by(owner: pulumi.Input[Mapping[str, str]]) -> dict[str, Any]:
-    """The part of an object's metadata that says who owns it. An empty owner is none."""
+    """The part of an object's metadata that says who owns it. An empty owner is none.
+
+    In a preview that creates the owner, it has no uid, and the API server refuses an owner without one.
+    """
     if owner == {}:
         return {}
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": True}
-    return {"ownerReferences": [pulumi.Output.from_input(owner).apply(lambda known: {**reference, **known})]}
+    known = pulumi.Output.from_input(owner)
+    return {"ownerReferences": known.apply(lambda known: [{**reference, **known}] if known["uid"] else [])}

@@ -43,6 +43,8 @@ _COLLECTIONS = {
     "ResourceQuota": f"namespaces/{node_agents.NAMESPACE}/resourcequotas",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     "StorageClass": "storageclasses",
 }
 
@@ -78,6 +80,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
         trust.renew()
         if record.mode == "autopilot":
             _install(folder, [HERE / "autopilot.yaml"])
+            _wait_for_autopilot(folder)
     if record.gateway_api:
         _wait_for_gateway_classes(folder)
     return endpoint(name)
@@ -374,6 +377,20 @@ def _wait_for_daemon(folder: Folder, timeout: float = 20) -> None:
     if not poll_until(lambda: _accepts(folder.socket), timeout, pause=0.02):
         log = folder.log / "daemon.log"
         raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {last_words(log)} (log: {log})")
+
+
+def _wait_for_autopilot(folder: Folder, timeout: float = 60) -> None:
+    """Waits until the API server changes and refuses pods by the policies, which it reads after they exist."""
+    container = {"name": "main", "image": "none"}
+    with client(folder) as api:
+
+        def status(spec: dict[str, Any]) -> tuple[int, bool]:
+            pod = {"metadata": {"name": "probe-of-autopilot"}, "spec": {"containers": [container], **spec}}
+            probe = api.post("/api/v1/namespaces/default/pods", params={"dryRun": "All"}, json=pod)
+            return probe.status_code, "autopilot.gke.io/warden-version" in probe.text
+
+        if not poll_until(lambda: status({})[1] and status({"hostPID": True})[0] >= 400, timeout, pause=0.05):
+            raise ClusterFailed(f"The policies of Autopilot are not in effect after {timeout:.0f} s in {folder.name}.")
 
 
 def _wait_for_gateway_classes(folder: Folder, timeout: float = 60) -> None:

@@ -4,8 +4,7 @@ An autoscaled pool grows within its limits. Autopilot and compute classes create
 TPU slice is created as a whole. If a pod can't run on a node, or the capacity is unavailable, the pod gets no node and
 a reason.
 
-Not simulated: how long Google takes, prices, node recycling, a compute class's migration to a better priority, and
-Autopilot's changes to a pod's requests.
+Not simulated: how long Google takes, prices, node recycling, and a compute class's migration to a better priority.
 """
 
 from __future__ import annotations

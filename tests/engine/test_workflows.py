@@ -87,7 +87,7 @@ def test_each_action_is_pinned_to_one_commit_with_its_version_beside_it() -> Non
 
 
 def test_pulumi_has_the_version_that_the_tests_use() -> None:
-    (stated,) = (step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {}))
+    (stated,) = {step["with"]["pulumi-version"] for step in steps() if "pulumi-version" in step.get("with", {})}
     assert f"\npulumi=={stated} " in (ROOT / "requirements/all.lock").read_text()
 
 

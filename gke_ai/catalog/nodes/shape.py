@@ -281,6 +281,9 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
     return machine_type
 
 
+# Autopilot's request of ephemeral storage, in bytes, for a container that states none.
+# https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-resource-requests
+AUTOPILOT_STORAGE = Fraction(GI)
 # Any number of GPUs of a type.
 ANY = None
 # Maximum cores and GiB that a pod can request on Autopilot, by type and number of GPUs. Google's table, at

@@ -136,6 +136,7 @@ class ResolvedStack:
             self._queue_by_local.get((workload.namespace, workload.queue or "")),
             priority_of(workload, self.queues.priority_classes),
             next(iter(limits), None),
+            self.cluster.is_autopilot,
         )
 
     @cached_property

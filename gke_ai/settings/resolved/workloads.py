@@ -14,6 +14,7 @@ from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines.tpus import Slice
 from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS, Machine, machines_with
+from gke_ai.catalog.nodes.shape import AUTOPILOT_STORAGE
 from gke_ai.catalog.quantities import added, parse_quantities
 from gke_ai.settings.model import GpuRun, GpuWorkload, Nodes, Server, TpuWorkload, Workload
 from gke_ai.settings.resolved.pools import NodePool
@@ -35,6 +36,7 @@ class Placed(Generic[AnyWorkload]):
     priority: int
     max_replicas: int | None = None
     """Limit of its autoscaler, if it has one."""
+    autopilot: bool = False
 
     @property
     def slice(self) -> Slice:
@@ -153,6 +155,10 @@ class Placed(Generic[AnyWorkload]):
 
         Kueue sees the pods of a server after the driver's webhook has added the sidecar, and of a Job only the
         template: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+        Autopilot adds ephemeral storage to Jobs and Deployments, but not to the template of a JobSet.
         """
-        request = self.node_request if self.section.queue_counts_sidecar else self.pod_request
+        section = self.section
+        request = self.node_request if section.queue_counts_sidecar else self.pod_request
+        if self.autopilot and section.object_kind != "JobSet" and section.resources.ephemeral_storage is None:
+            request = added(request, {"ephemeral-storage": AUTOPILOT_STORAGE})
         return {**request, **{name: Fraction(count) for name, count in self.fabric.devices.items()}}
