@@ -48,7 +48,12 @@ ABOUT: dict[str, Any] = {
     "keywords": ["category/infrastructure", "kind/component", "ai", "gke", "gpu", "kubernetes", "kueue", "tpu"],
 }
 LANGUAGES: dict[str, dict[str, Any]] = {
-    "go": {"importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai", "rootPackageName": "gkeai"},
+    "go": {
+        "importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai",
+        "rootPackageName": "gkeai",
+        # Types that only lists hold are else not there for arguments.
+        "generateExtraInputTypes": True,
+    },
     "java": {"basePackage": f"com.{OWNER.replace('-', '')}"},
     "python": {"pyproject": {"enabled": True}},
 }
