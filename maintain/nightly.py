@@ -68,6 +68,7 @@ PARTS: Mapping[str, Part] = {
         )
     ),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
+    "sdks": Part(nightly("sdks")),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *maintain("bench")), "worksteal"),
 }
 

@@ -26,7 +26,7 @@ func main() {
 		}
 		inCluster, err := kubernetes.NewProvider(ctx, "inCluster", &kubernetes.ProviderArgs{
 			Kubeconfig: cluster.Kubeconfig,
-		})
+		}, pulumi.Version("4.34.2")) // the plugin of the components, which is newer than that of the SDK in go.mod
 		if err != nil {
 			return err
 		}

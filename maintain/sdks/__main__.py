@@ -48,3 +48,17 @@ def put(file: Path, text: str) -> None:
     """Writes a file, and its folder if it is missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
+
+
+def main() -> None:
+    """Writes the SDKs and the examples into the folder of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m maintain.sdks", description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder to write to")
+    try:
+        write(parser.parse_args().folder)
+    except subprocess.CalledProcessError as failure:
+        sys.exit(failure.returncode)
+
+
+if __name__ == "__main__":
+    main()

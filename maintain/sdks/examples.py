@@ -9,7 +9,10 @@ arguments. What one brings is stated instead:
 - a namespace, a bucket, networks: the name, and `dependsOn`;
 - the pools of a cluster queue: flavors with their labels, and quotas in amounts;
 - the buckets of a namespace: grants of the buckets;
-- the routes of a gateway: nothing. In a program of the package, each is a `GatewayRoute`.
+- the routes of a gateway and the adapter of an autoscaler: nothing. They are resources of their own there, a
+  `GatewayRoute` and a `MetricsAdapter`.
+
+A namespace in Python also owns its runs. In a program of the package, each run has a ConfigMap as its owner.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from gke_ai.components import ClusterConnection, GkeCluster, KueueStack, ModelBucket, WorkloadNamespace
-from gke_ai.components.arguments import Arguments
+from gke_ai.components.arguments import Arguments, components_in
 from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.cluster.connection import AnyCluster, InCluster
 from gke_ai.components.plugin.inputs import ComponentInputs
@@ -226,13 +229,17 @@ class Made:
     def _inputs(self, component: Component, name: str, args: Arguments) -> dict[str, Value]:
         """The arguments that the package has, and what the components among the others bring."""
         fields = ComponentInputs(type(component)).fields
-        stated = {key: getattr(args, key) for key in arguments_of(type(component)).model_fields if key in args.model_fields_set}
+        stated = {
+            key: getattr(args, key)
+            for key in arguments_of(type(component)).model_fields
+            if key in args.model_fields_set
+        }
         inputs: dict[str, Value] = {}
         for key, value in stated.items():
             if key in fields and not (key == "name" and value == name):
                 inputs[key] = self._plain(value, key, takes_outputs(fields[key].annotation))
-        for brought in (value for value in stated.values() if isinstance(value, Component)):
-            inputs |= {key: value for key, value in brings(brought) if key in fields and key not in inputs}
+        for other in components_in(list(stated.values())):
+            inputs |= {key: value for key, value in brings(other) if key in fields and key not in inputs}
         cluster = args.place() if isinstance(args, InCluster) else None
         if cluster is not None and "kubeconfig" in fields:
             inputs["kubeconfig"] = Reference(self.variables[id(cluster)], "kubeconfig")
@@ -293,10 +300,11 @@ def camel(name: str) -> str:
     return "".join([first, *map(upper_first, others)])
 
 
-def brings(component: Component) -> Iterator[tuple[str, Value]]:
+def brings(component: pulumi.Resource) -> Iterator[tuple[str, Value]]:
     """What a component among the arguments decides, by the name of the argument."""
     if isinstance(component, GkeCluster):
         yield "location", component.section.location
+        yield "region", component.section.location
     if isinstance(component, GpuNodePool):
         yield "accelerator", component.section.accelerator_type
     if isinstance(component, TpuPoolComponent):

@@ -30,6 +30,9 @@ const (
 	tool = "gke-ai" // generated files name it in their first line
 )
 
+// languageFolder is the folder of the SDK in each language. That of Go is the path by which it is imported.
+var languageFolder = map[string]string{"go": "go/gkeai", "nodejs": "nodejs", "python": "python"}
+
 // packages are the schemas that programs use, by name.
 type packages map[string]*schema.Package
 
@@ -126,7 +129,7 @@ func writeSDKs(spec schema.PackageSpec, folder string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(files, filepath.Join(folder, language)); err != nil {
+		if err := write(files, filepath.Join(folder, languageFolder[language])); err != nil {
 			return err
 		}
 	}
