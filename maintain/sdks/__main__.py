@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from emulator.setup.toolchain import GO_FLAGS
-from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.components import every_component
-from gke_ai.components.plugin.__main__ import NAME, Package
+from gke_ai.components.plugin.__main__ import Package
 from maintain.sdks.examples import programs
 
 GENERATOR = Path(__file__).with_name("generator")
@@ -32,7 +31,7 @@ def write(folder: Path) -> None:
     Raises:
         CalledProcessError: Go could not build the generator, or it failed. Its output says why.
     """
-    schema = json.loads(Package(every_component()).schema)
+    schema = json.loads(Package(every_component()).schema or "")
     for content in (schema, KUBERNETES):
         put(folder / "schemas" / f"{content['name']}.json", json.dumps(content))
     for name, program in programs(every_component()).items():

@@ -35,11 +35,11 @@ from gke_ai.components.base import Component, arguments_of
 from gke_ai.components.cluster.connection import AnyCluster, InCluster
 from gke_ai.components.plugin.inputs import ComponentInputs
 from gke_ai.components.plugin.schema import fields_of, takes_outputs, upper_first
-from gke_ai.components.pools.gpu_pool import GpuNodePool, networks_of
+from gke_ai.components.pools.gpu_pool import GpuNodePool, GpuNodePoolArguments, networks_of
 from gke_ai.components.pools.tpu_pool import TpuPoolComponent
 from gke_ai.components.queues.kueue import node_flavors, queues_with_quotas
 from gke_ai.components.serving.server_autoscaling import ServerAutoscalingArguments
-from gke_ai.settings.model import Section
+from gke_ai.settings.model import GpuPool, Section, TpuPool
 from maintain.pages.components_page import PRELUDE, example_of
 from tests.support.recorder import PROJECT, record
 
@@ -52,7 +52,7 @@ class Reference:
     output: str = ""
 
 
-Value: TypeAlias = Union[None, bool, int, float, str, Reference, "Sequence[Value]", "Mapping[str, Value]"]
+Value: TypeAlias = Union[bool, int, float, str, Reference, "Sequence[Value]", "Mapping[str, Value]", None]
 
 
 @dataclass
@@ -164,7 +164,7 @@ def program_of(component: type[Component]) -> Program:
 
 def recorded(example: str) -> tuple[Made, set[str]]:
     """The components of an example with their arguments, and the variables of what comes before the example."""
-    made, known, first = Made(), {}, set[str]()
+    made, known, first = Made(), dict[str, object](), set[str]()
     build = Component.__init__
 
     def built(it: Component, name: str, args: Arguments, further: pulumi.ResourceOptions | None = None) -> None:
@@ -251,13 +251,13 @@ class Made:
         if isinstance(args, ServerAutoscalingArguments):
             inputs.pop("server", None)
             inputs["deployment"], inputs["cluster"] = self._plain(args.scaled(name).target), args.cluster_name(name)
-        if isinstance(component, GpuNodePool) and "networks" in inputs:
-            inputs["networks"] = self._plain(networks_of(component.section, getattr(args, "networks")))
+        if isinstance(args, GpuNodePoolArguments) and args.networks:
+            inputs["networks"] = self._plain(networks_of(args.section(GpuPool), args.networks))
         if isinstance(component, ModelBucket):
             inputs["name"] = component.called
-            for space in self._granted(component):
-                inputs["grants"] = [*inputs.get("grants", []), {"namespace": space.called}]
-                inputs["workload_pool"] = Reference(self.variables[id(space.cluster)], "workloadPool")
+            if spaces := self._granted(component):
+                inputs["grants"] = [{"namespace": space.called} for space in spaces]
+                inputs["workload_pool"] = Reference(self.variables[id(spaces[0].cluster)], "workloadPool")
         return inputs
 
     def _granted(self, bucket: ModelBucket) -> list[WorkloadNamespace]:
@@ -307,5 +307,5 @@ def brings(component: pulumi.Resource) -> Iterator[tuple[str, Value]]:
         yield "region", component.section.location
     if isinstance(component, GpuNodePool):
         yield "accelerator", component.section.accelerator_type
-    if isinstance(component, TpuPoolComponent):
+    if isinstance(component, TpuPoolComponent) and isinstance(component.section, TpuPool):
         yield "tpu", {"version": component.section.version, "topology": component.section.topology}

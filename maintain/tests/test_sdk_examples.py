@@ -74,11 +74,13 @@ def test_the_program_of_an_example_creates_what_the_example_does(
     names = {resource.name for resource in program.resources if resource.type.endswith(f":{component.__name__}")}
     assert names
     in_python = record(lambda: exec(f"{PRELUDE}\n{example_of(component)}", {}), False, monkeypatch)
-    theirs = Record({urn: it for urn, it in in_python.resources.items()})
-    for urn, resource in in_python.resources.items():
-        if resource.type.endswith(f":{component.__name__}") and resource.name not in names:
-            del theirs.resources[urn]  # of the program that all examples go on from, and not needed
-    assert of(component, in_package) == of(component, theirs)
+    # Without those of the program that all examples go on from, if the example does not need them.
+    theirs = {
+        urn: resource
+        for urn, resource in in_python.resources.items()
+        if resource.name in names or not resource.type.endswith(f":{component.__name__}")
+    }
+    assert of(component, in_package) == of(component, Record(theirs))
 
 
 def test_text_of_the_user_is_no_expression() -> None:
