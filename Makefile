@@ -5,7 +5,7 @@
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN PRICES \
 	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
-OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON PROGRAMS
+OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON PROGRAMS FOLDER
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
 $(foreach input,$(INPUTS),$(if $($(input)),$(eval export GKE_AI_$(input) := $$(value $(input)))))
 $(foreach input,$(OTHERS),$(if $($(input)),$(eval export $(input))))
@@ -24,7 +24,7 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 # pyproject.toml has the settings.
 SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs record bench official coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs sdks record bench official coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -96,6 +96,8 @@ lint:  ## check formatting, style, types, spelling and workflows; print sizes
 	@emulator/run python -m maintain.sizes
 docs:  ## write the generated pages in docs
 	emulator/run --tools development python -m maintain.pages
+sdks:  ## write SDKs of the package for Node, Go and Python, with examples: make sdks FOLDER=…
+	@emulator/run --tools development python -m maintain.sdks "$$FOLDER"
 record:  ## before a release, record the state that this version leaves in its stacks
 	emulator/run --tools development python -m maintain.recorded
 bench:  ## print speeds as ratios

@@ -50,7 +50,12 @@ ABOUT: dict[str, Any] = {
 if getattr(sys, "frozen", False):  # in the executable, which Pulumi downloads. It builds the other from source.
     ABOUT["pluginDownloadURL"] = f"github://api.github.com/{OWNER}/{NAME}"
 LANGUAGES: dict[str, dict[str, Any]] = {
-    "go": {"importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai", "rootPackageName": "gkeai"},
+    "go": {
+        "importBasePath": f"github.com/{OWNER}/{NAME}/sdk/go/gkeai",
+        "rootPackageName": "gkeai",
+        # Types that only lists hold are else not there for arguments.
+        "generateExtraInputTypes": True,
+    },
     "java": {"basePackage": f"com.{OWNER.replace('-', '')}"},
     "python": {"pyproject": {"enabled": True}},
 }

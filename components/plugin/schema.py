@@ -34,7 +34,7 @@ REQUIRED = {
     "JetStreamAutoscaling": {"deployment"},
     "ModelBucket": {"location"},
     "ServerAutoscaling": {"deployment"},
-    "TokenSecretArgs": {"name", "key"},
+    "TokenSecret": {"name", "key"},
 }
 # Names of the choices that several components or types have. Another is called as its key, after the one that has it.
 CHOICES: Mapping[tuple[str, ...], str] = {
@@ -69,8 +69,7 @@ class Types:
 
     def properties_of(self, owner: str, fields: Mapping[str, Input]) -> dict[str, PropertyDefinition]:
         """The definitions of the inputs of a component or type, by name."""
-        of = owner.removesuffix("Args")
-        definitions = {name: self._of(field.annotation, of + upper_first(name)) for name, field in fields.items()}
+        definitions = {name: self._of(field.annotation, owner + upper_first(name)) for name, field in fields.items()}
         for name, field in fields.items():
             definitions[name].optional = not field.required and name not in REQUIRED.get(owner, ())
             definitions[name].description = re.sub(
@@ -123,7 +122,6 @@ class Types:
         return PropertyDefinition(ref=f"#/types/{self._package}:index:{name}", plain=True)
 
     def _reference(self, name: str, fields: Mapping[str, Input], description: str) -> PropertyDefinition:
-        name = f"{name}Args"
         if name not in self.definitions:
             self.definitions[name] = TypeDefinition(
                 name=name,

@@ -115,7 +115,7 @@ class WorkloadArguments(InCluster):
         """The section with its nodes, as the component's rules allow them. Raises Refused otherwise."""
         if self.placed is not None:
             return self.placed
-        section, cluster, others = self._with_token(self.section(kind)), self.place(), self.components()
+        section, cluster, others = self._with_token(self._by_hardware(kind)), self.place(), self.components()
         if self.space is not None and (mistakes := [*without_access(section, self.space, others)]):
             raise Refused(component, *mistakes)
         section._further = self.pod.content
@@ -127,6 +127,15 @@ class WorkloadArguments(InCluster):
             raise Refused(component, *(replace(it, path=own_path(it.path, component)) for it in mistakes))
         (placed,) = stack_of(section, *nodes, cluster=known).of(kind)
         return placed
+
+    def _by_hardware(self, kind: type[W]) -> W:
+        """The section without pools that are only names: what is beside them says which nodes they have."""
+        section, named = self.section(kind), dict[str, object]()
+        if isinstance(getattr(self, "pool", None), str):
+            named["pool"] = None
+        if any(isinstance(pool, str) for pool in getattr(self, "pools", ())):
+            named["pools"] = []
+        return section.model_copy(update=named)
 
     def _with_token(self, section: W) -> W:
         """The section, whose pods read the token of the namespace if the arguments name no other."""

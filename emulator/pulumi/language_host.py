@@ -39,6 +39,10 @@ SHOWED_ITS_ERROR = 32  # exit status of EXEC after an error that the user has al
 GRACE_SECONDS = 5  # between SIGTERM and SIGKILL for a canceled program
 
 
+class CannotRun(Exception):
+    """A program cannot be run. The text says why, and what to change."""
+
+
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """Runs programs and plugins for one engine.
 
@@ -98,38 +102,46 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def Run(self, request: language.RunRequest, context: grpc.ServicerContext) -> language.RunResponse:
         """Runs a program, which registers the stack's resources, to its end."""
-        info = request.info
+        try:
+            command, env = self.program(request)
+        except CannotRun as reason:
+            return language.RunResponse(error=str(reason))
+        env |= {
+            # As small as that of the official host.
+            "PULUMI_CONFIG": json.dumps(dict(request.config), ensure_ascii=False, separators=(",", ":")),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        with self._child(command, env, request.pwd, context, stdin=subprocess.DEVNULL) as process:
+            status = process.wait()
+        if status == SHOWED_ITS_ERROR or self._canceled.is_set():
+            return language.RunResponse(bail=True)
+        return language.RunResponse(error=_exit_message("the program", status) if status else "")
+
+    def program(self, request: language.RunRequest) -> tuple[list[str], dict[str, str]]:
+        """The command that runs a program, and its environment without the configuration. Raises CannotRun."""
         runner = shutil.which(EXEC)
         if runner is None:
-            return language.RunResponse(
-                error=f"{EXEC} isn't on PATH. Run pulumi through emulator/run, which sets PATH."
-            )
+            raise CannotRun(f"{EXEC} isn't on PATH. Run pulumi through emulator/run, which sets PATH.")
+        info, python = request.info, python_of(request.info)
+        # In the form --name=value, because a value may begin with a dash.
+        arguments = [f"--{name}={value}" for name, value in self.run_options(request, root="root_directory").items()]
+        path = str(Path(info.program_directory, info.entry_point))
+        return [*interpreter(python), "-u", runner, *arguments, path, *request.args], environment_of(python)
+
+    def run_options(self, request: language.RunRequest, root: str) -> dict[str, str]:
+        """What a program must know of its run. `root` is the name of the folder of Pulumi.yaml."""
         options = {
             "monitor": request.monitor_address,
             "engine": self._engine,
             "project": request.project,
-            "root_directory": info.root_directory,
+            root: request.info.root_directory,
             "stack": request.stack,
             "pwd": request.pwd,
             "dry_run": "true" if request.dryRun else "false",
             "parallel": str(request.parallel),
             "organization": request.organization,
         }
-        # In the form --name=value, because a value may begin with a dash.
-        arguments = [f"--{name}={value}" for name, value in options.items() if value]
-        program = str(Path(info.program_directory, info.entry_point))
-        python = python_of(info)
-        env = environment_of(python) | {
-            # As small as that of the official host.
-            "PULUMI_CONFIG": json.dumps(dict(request.config), ensure_ascii=False, separators=(",", ":")),
-            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
-        }
-        command = [*interpreter(python), "-u", runner, *arguments, program, *request.args]
-        with self._child(command, env, request.pwd, context, stdin=subprocess.DEVNULL) as process:
-            status = process.wait()
-        if status == SHOWED_ITS_ERROR or self._canceled.is_set():
-            return language.RunResponse(bail=True)
-        return language.RunResponse(error=_exit_message("the program", status) if status else "")
+        return {name: value for name, value in options.items() if value}
 
     def RunPlugin(
         self, request: language.RunPluginRequest, context: grpc.ServicerContext
@@ -257,10 +269,10 @@ def _exit_message(program: str, status: int) -> str:
     return f"{program} ended with exit status {status}"
 
 
-def main() -> None:
+def serve(kind: type[LanguageHost]) -> None:
     """Serves until the engine takes leave (SIGINT) or goes itself, however it ends."""
     engine_process = os.getppid()
-    host = LanguageHost(engine=sys.argv[-1])
+    host = kind(engine=sys.argv[-1])
 
     def stop(*_: object) -> None:
         host.kill_all()
@@ -280,4 +292,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(LanguageHost)

@@ -36,6 +36,8 @@ from gke_ai.workspace.emulation import INSTALLED
 # Plugins in emulator/bin, each with the Python package whose version it reports.
 PLUGINS = {
     "language-python": "pulumi",
+    "language-go": "pulumi",
+    "language-nodejs": "pulumi",
     "language-yaml": "pulumi",
     "resource-gcp": "pulumi-gcp",
     "resource-kubernetes": "pulumi-kubernetes",

@@ -216,7 +216,7 @@ def test_nested_inputs_become_their_type() -> None:
 
 
 def test_keys_that_only_some_capacity_modes_have_are_optional(schema: dict[str, Any]) -> None:
-    capacity = schema["types"]["gke-ai:index:CapacityArgs"]
+    capacity = schema["types"]["gke-ai:index:Capacity"]
     assert capacity["required"] == ["mode"]
     assert capacity["properties"].keys() == {"mode", "reservation", "until", "maxRunDurationSeconds"}
     assert "Only for flexStart and queuedFlexStart." in capacity["properties"]["maxRunDurationSeconds"]["description"]

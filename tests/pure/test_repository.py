@@ -100,7 +100,8 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_rele
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     folders = {entry["package-ecosystem"]: entry["directories"] for entry in updates}
     modules = {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/go.mod")}
-    assert folders.keys() == {"github-actions", "pip", "gomod"}
+    assert folders.keys() == {"github-actions", "pip", "gomod", "npm"}
+    assert {*folders["npm"]} == {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/package.json")}
     assert {*folders["gomod"], *(f"/emulator/tools/{module.name}" for module in EARLIER)} == modules
     # Of another folder than /, Dependabot reads the files that lie in it, and those of pip end in .txt:
     # https://github.com/dependabot/dependabot-core, file_fetcher.rb of github_actions and of python
