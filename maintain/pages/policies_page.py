@@ -45,7 +45,7 @@ pulumi policy enable my-organization/gke-ai latest
 ```
 
 `policies` and `waivers` of each stack still decide, unless the policy group states a level for a policy. A test
-publishes the pack to a stand-in for Pulumi Cloud and runs what it received. Nobody has published it to Pulumi Cloud.
+publishes the pack to a stub of Pulumi Cloud and runs what it received. Nobody has published it to Pulumi Cloud.
 
 ## Waivers
 
