@@ -1,4 +1,4 @@
-"""Only here: Pulumi's CLI reads the settings of Pulumi Deployments and sends every key to a stand-in for its cloud."""
+"""Only here: Pulumi's CLI reads the settings of Pulumi Deployments and sends every key to a stub of its cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only here: `pulumi policy publish` of the pack to a stand-in for Pulumi Cloud, and what was sent, where it runs."""
+"""Only here: `pulumi policy publish` of the pack to a stub of Pulumi Cloud, and what was sent, where it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUCKET = {"name": "models", "location": "US", "publicAccessPrevention": "enforce
 
 @dataclass
 class Cloud:
-    """What a stand-in for Pulumi Cloud was sent."""
+    """What a stub of Pulumi Cloud was sent."""
 
     described: dict[str, Any] = field(default_factory=dict)
     archive: bytes = b""

@@ -1,4 +1,4 @@
-"""A stand-in for the Pulumi CLI that is logged in to Pulumi Cloud: `pulumi config --json --open`.
+"""A stub of the Pulumi CLI that is logged in to Pulumi Cloud: `pulumi config --json --open`.
 
 It answers as `listConfig` of https://github.com/pulumi/pulumi/blob/v3.250.0/pkg/cmd/pulumi/config/config.go does:
 values of `pulumiConfig` by key, objects beside their JSON, nothing of a value that is secret or has a secret inside.
@@ -20,7 +20,7 @@ FOLDER = "GKE_AI_TEST_ESC"
 
 
 def install(folder: Path, environments: dict[str, Any]) -> dict[str, str]:
-    """Installs the stand-in, and returns the variables of a shell that finds it."""
+    """Installs the stub, and returns the variables of a shell that finds it."""
     (folder / "environments.json").write_text(json.dumps(environments))
     program = folder / "pulumi"
     program.write_text(f"#!{sys.executable} -I\nimport sys\nsys.path[:0] = {sys.path!r}\n" + _RUN)
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     """Answers a command."""
     folder = Path(os.environ[FOLDER])
     if arguments[0] != "config":
-        sys.exit("error: this stand-in opens environments alone")
+        sys.exit("error: this stub opens environments alone")
     with (folder / "calls").open("a") as log:
         log.write(json.dumps(arguments) + "\n")
     file = Path(arguments[arguments.index("--config-file") + 1])
