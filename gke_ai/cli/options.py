@@ -17,8 +17,7 @@ from gke_ai.cli import tools
 from gke_ai.kube.client import current_context
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import INSTALLED, RUN, enter, on_emulator
-from gke_ai.workspace.environments import STACK as STACK_OF_ENVIRONMENTS
-from gke_ai.workspace.stack import Context, Stack
+from gke_ai.workspace.stack import ENVIRONMENTS_OF, Context, Stack
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 VARIABLE = "GKE_AI_"
@@ -88,7 +87,7 @@ def name_of(stack: str, config: Path | None) -> str:
     name = stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
     if not re.fullmatch(r"[\w./-]+", name, re.ASCII):  # commands to be pasted have it
         raise Stop(f"{name!r} is not the name of a stack. Pulumi would refuse it. Use letters, digits, - and _.")
-    os.environ[STACK_OF_ENVIRONMENTS] = name
+    os.environ[ENVIRONMENTS_OF] = name
     return name
 
 

@@ -21,10 +21,8 @@ from gke_ai.catalog.section_files import LIMIT, PREFIX
 from gke_ai.settings.secrets import SECRETS, is_secret
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import on_emulator
-from gke_ai.workspace.stack import ROOT
+from gke_ai.workspace.stack import ENVIRONMENTS_OF, ROOT
 
-# Variable with the stack of the command, in whose organization Pulumi opens the environments.
-STACK = "GKE_AI_STACK_OF_ENVIRONMENTS"
 # A secret of an environment, in the form of one that Pulumi encrypted. It counts as given.
 MASKED = {"secure": "a-secret-of-the-environment"}
 # One variable for each environment, also for the command that runs again on the emulator: it has no secret.
@@ -69,7 +67,7 @@ def _over(stated: Any, below: Any) -> Any:
 
 def _open(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what `pulumi config --json` says of an environment alone."""
-    stack = os.environ.get(STACK) or path.stem.removeprefix("Pulumi.")
+    stack = os.environ.get(ENVIRONMENTS_OF) or path.stem.removeprefix("Pulumi.")
     if on_emulator():
         remedy = "Run gke-ai with --emulator, not through make or emulator/run, and name this file"
         raise _stop(path, "the emulator has no login to Pulumi Cloud, so the values are unknown", remedy)

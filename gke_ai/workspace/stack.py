@@ -23,6 +23,8 @@ from gke_ai.workspace.emulation import COMMAND, INSTALLED, PACKAGES, on_emulator
 
 # The project: the checkout, or for an installed package the folder in which its command runs.
 ROOT = Path.cwd() if INSTALLED else PACKAGES
+# Variable with the stack of the command, in whose organization Pulumi opens the environments of a configuration.
+ENVIRONMENTS_OF = "GKE_AI_STACK_OF_ENVIRONMENTS"
 
 
 @dataclass(frozen=True)

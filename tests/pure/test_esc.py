@@ -63,7 +63,7 @@ def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     for name, value in esc.install(tmp_path, ENVIRONMENTS).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv(environments.STACK, "acme/prod")
+    monkeypatch.setenv("GKE_AI_STACK_OF_ENVIRONMENTS", "acme/prod")
     yield
     for name in [*os.environ]:
         if name.startswith("GKE_AI_OPENED_"):

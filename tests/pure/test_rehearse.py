@@ -76,7 +76,7 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
 def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "Pulumi.prod.yaml"
     config = {"gke-ai:hfToken": {"secure": "v1:abc"}, "gke-ai:a": 1}
-    source.write_text(yaml.safe_dump({"secretsprovider": "gcpkms://x", "environment": ["x/y"], "config": config}))
+    source.write_text(yaml.safe_dump({"secretsprovider": "gcpkms://x", "config": config}))
     monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
     copy = Scratch(tmp_path / "scratch").prepare("base", source)
     assert yaml.safe_load(copy.read_text()) == {"config": {"gke-ai:a": 1}}

@@ -69,6 +69,7 @@ OWN = {
     "gke_ai/forecast/simulate/command.py": "figures, and a generated trace",
     "gke_ai/ops/facts/capacity.py": "paths",
     "gke_ai/ops/lifecycle/deploy.py": "a name of a stack",
+    "gke_ai/review/policy/pack.py": "a port",
     "gke_ai/workspace/emulated.py": "a Stop, which is clean, and a command",
     "gke_ai/ops/facts/model_shape.py": "YAML, which escapes control characters",
     "gke_ai/ops/lifecycle/network_pools.py": "names of the stack's pools",
