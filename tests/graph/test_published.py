@@ -36,7 +36,9 @@ def queues_for(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Queues with a flavor for the slice of each run."""
     slices = [{"pools": [run["pool"]]} if "pool" in run else {"tpu": run.get("tpu")} for run in runs]
     flavors = [{"name": f"slice-{index}", **nodes} for index, nodes in enumerate(slices)]
-    quotas = [{"flavor": flavor["name"], "quota": {"google.com/tpu": "64", "ephemeral-storage": "64Gi"}} for flavor in flavors]
+    quotas = [
+        {"flavor": flavor["name"], "quota": {"google.com/tpu": "64", "ephemeral-storage": "64Gi"}} for flavor in flavors
+    ]
     queues = {"clusterQueues": [{"name": "cq", "flavors": quotas}]}
     return {**queues, "flavors": flavors, "localQueues": [{"name": "lq", "clusterQueue": "cq"}]}
 
