@@ -22,12 +22,11 @@ def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
     """
     command = ["git", "-C", str(root), "ls-files", "-z", "--", f":(glob){pattern}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False) if shutil.which("git") else None
-    names = done.stdout.split("\0")[:-1] if done else []
-    files = [root / name for name in names] or [
-        file
-        for file in root.glob(pattern)
-        if not any(part.startswith(".") for part in file.relative_to(root).parts)  # such as .local and .venv
-    ]
+    if done and not done.returncode:
+        files = [root / name for name in done.stdout.split("\0")[:-1]]
+    else:
+        parts_of = (file.relative_to(root).parts for file in root.glob(pattern))
+        files = [root.joinpath(*parts) for parts in parts_of if not any(part.startswith(".") for part in parts)]
     return sorted(file for file in files if file.is_file() and not file.is_symlink())
 
 

@@ -13,6 +13,8 @@ from tests.support.tenants import NO_QUEUE, Answer, Object
 CLAIMS = {"jobset.JobSetSpec.volumeClaimPolicies", "core.VolumeSource.ephemeral"}
 # An update of what nobody can change is refused before the policy is asked.
 FIXED = ("is immutable", "is queued as it was created", "may not change", "Forbidden: ", "updates to")
+# On Autopilot, GKE may refuse a path of the node before the policy of the tenant does.
+OF_GKE = "autogke-no-write-mode-hostpath"
 # Kinds that a PUT may replace without a resource version.
 UNCONDITIONAL = ("Job", "Deployment", "Secret", "ConfigMap", "Service", "PersistentVolumeClaim", "Pod")
 VERBS = {
@@ -93,7 +95,7 @@ def writes(title: str, item: Object, path: str, words: tuple[str, ...], verbs: l
         body = {**item, "metadata": {**item["metadata"], "name": "new"}} if verb == "create" else item
         options = "&fieldManager=attack&force=true" if verb == "apply" else ""
         to = f"{path}?dryRun=All{options}" if verb == "create" else f"{path}/{name}?dryRun=All{options}"
-        refusals = words if verb == "create" else (*words, *FIXED)
+        refusals = (*words, OF_GKE) if verb == "create" else (*words, OF_GKE, *FIXED)
         if item["kind"] == "Pod" and verb != "create":
             refusals = ("cannot",)
         yield Attack(f"{verb} {title}", method, to, body, content_type, refusals)
