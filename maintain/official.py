@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -170,7 +170,7 @@ def compare(system: str, ours: Seen, official: Seen, known: Iterable[Known], acc
             verdict = "known"
         elif stopped and (theirs == "-" or path.startswith("error: ")):
             verdict = "account"
-        yield Finding(system, ours.phase, plugin, resource, path, mine, theirs, verdict, reason)
+        yield replace(finding, verdict=verdict, reason=reason)
 
 
 # Runs
@@ -222,12 +222,7 @@ def stack_of(emulator: Emulator, source: str, sections: Mapping[str, Any]) -> li
         "from gke_ai.ops.lifecycle.deploy import ensure; ensure(prepare(sys.argv[1], pathlib.Path(sys.argv[2])))"
     )
     emulator.run("python", "-c", code, emulator.stack, str(config))
-    return [
-        "--stack",
-        emulator.stack,
-        "--config-file",
-        str(emulator.state / "config" / f"Pulumi.{emulator.stack}.yaml"),
-    ]
+    return [*emulator.of_stack]
 
 
 def previewed(side: Side, source: str) -> list[Seen]:

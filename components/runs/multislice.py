@@ -27,6 +27,9 @@ class MultisliceJobArguments(TpuRunArguments, WithToken, Multislice):
 
     def nodes(self, placed: Placed[Run]) -> Place:
         place = super().nodes(placed)
+        named = [pool for pool in self.pools if isinstance(pool, str)]
+        if named and self.placed is None and self.only_pools is None:
+            place = replace(place, only_pools=named)
         return place if self.pools_of_slices is None else replace(place, pool_of_slice=self.pools_of_slices)
 
 

@@ -23,7 +23,7 @@ from emulator.pulumi.language_host import CannotRun, LanguageHost, serve
 RUN = Path("@pulumi", "pulumi", "cmd", "run")
 
 
-class CompiledLanguageHost(LanguageHost):
+class ProgramHost(LanguageHost):
     """A language host without a Python environment: programs alone, no plugins."""
 
     executable: str
@@ -48,7 +48,7 @@ class CompiledLanguageHost(LanguageHost):
         yield language.RunPluginResponse()
 
 
-class NodeHost(CompiledLanguageHost):
+class NodeHost(ProgramHost):
     """Runs programs with the runner in their `@pulumi/pulumi`, which compiles TypeScript."""
 
     executable = "node"
@@ -66,7 +66,7 @@ class NodeHost(CompiledLanguageHost):
         return ["node", str(runner), *arguments, *dry, request.info.entry_point, *request.args], env
 
 
-class GoHost(CompiledLanguageHost):
+class GoHost(ProgramHost):
     """Builds programs with the user's Go and runs them."""
 
     executable = "go"

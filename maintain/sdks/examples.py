@@ -79,7 +79,9 @@ class Program:
 
     def secrets(self) -> list[str]:
         """Names of the secrets of the configuration."""
-        return sorted({it.resource for one in self.resources for it in references(one.inputs) if not it.output})
+        return sorted(
+            {it.resource for resource in self.resources for it in references(resource.inputs) if not it.output}
+        )
 
     def pcl(self) -> str:
         """The program in the language that Pulumi's generators read.

@@ -28,7 +28,8 @@ def emulator(tmp_path: Path) -> Emulator:
 
 def test_the_file_has_the_ids_of_cluster_pools_and_network_and_the_components_around_them(emulator: Emulator) -> None:
     config, file = emulator.written(**SECTIONS), emulator.state / "import.json"
-    emulator.run("gke-ai", "preview", "--stack", "test", "--config", str(config), "--import-file", str(file))
+    printed = emulator.run("gke-ai", "preview", "--stack", "test", "--config", str(config), "--import-file", str(file))
+    assert f"pulumi import --stack test --file {file}" in printed, "the next step"
     resources = json.loads(file.read_text())["resources"]
     ids = {(item["type"].rpartition(":")[2], item["id"]) for item in resources if "id" in item}
     assert ids == {

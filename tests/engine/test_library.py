@@ -18,35 +18,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from gke_ai.catalog.versions import PROJECT_VERSION
+from tests.support.installed import REGISTERS
 from tests.support.recorder import configuration
 from tests.support.repository import copy_to
 
 PIP = (sys.executable, "-P", "-m", "pip")
-# A preview of a component, and of the whole program.
-PREVIEW = """
-import json, os, runpy
-import pulumi
-from gke_ai.components import ModelBucket
-
-registered = []
-
-class Cloud(pulumi.runtime.Mocks):
-    def new_resource(self, args):
-        registered.append(f"{args.typ.rpartition(':')[2]} {args.name}")
-        return None, dict(args.inputs)
-    def call(self, args):
-        return {"number": "1"}, []
-
-pulumi.runtime.set_mocks(Cloud(), project="mine", stack="test", preview=True)
-pulumi.runtime.set_all_config(json.loads(os.environ["PULUMI_CONFIG"]))
-
-def program():
-    ModelBucket("mine", name="models-of-mine", location="us-central1", project="my-project")
-    runpy.run_module("gke_ai.program", run_name="__main__")
-
-pulumi.runtime.test(program)()
-print(json.dumps(registered))
-"""
 OUTPUTS = "from gke_ai_outputs import StackOutputs"
 
 
@@ -127,7 +103,9 @@ def previewed(environment: Environment) -> set[str]:
     config = {"gcp:project": "my-project", "gke-ai:hfToken": "hf_test"} | {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in stack.items()
     }
-    done = environment.run("-c", PREVIEW, PULUMI_CONFIG=json.dumps(config), HF_TOKEN="hf_test")
+    done = environment.run(
+        "-c", f"{REGISTERS}print(json.dumps(registered))", PULUMI_CONFIG=json.dumps(config), HF_TOKEN="hf_test"
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 

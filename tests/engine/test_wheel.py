@@ -10,35 +10,14 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.versions import PROJECT_VERSION
+from tests.support.installed import REGISTERS
 from tests.support.recorder import TOKEN, configuration
 from tests.support.repository import ROOT, copy_to, tracked
 
 # A user's program with modules of its own. It creates a component, then a whole stack, and prints what it registered.
-PROGRAM = """
-import json, os, runpy
-import pulumi
-import components, settings
-import gke_ai
-from gke_ai.components import ModelBucket
-
-registered = []
-
-class Cloud(pulumi.runtime.Mocks):
-    def new_resource(self, args):
-        registered.append(f"{args.typ.rpartition(':')[2]} {args.name}")
-        return None, dict(args.inputs)
-    def call(self, args):
-        return {"number": "1"}, []
-
-pulumi.runtime.set_mocks(Cloud(), project="mine", stack="test", preview=True)
-config = json.loads(os.environ["PULUMI_CONFIG"])
-pulumi.runtime.set_all_config(config)
-
-def program():
-    ModelBucket("mine", name="models-of-mine", location="us-central1", project="my-project")
-    runpy.run_module("gke_ai.program", run_name="__main__")
-
-pulumi.runtime.test(program)()
+PROGRAM = f"""
+import components, settings, gke_ai
+{REGISTERS}
 print(json.dumps([components.OWN, settings.OWN, gke_ai.__file__, registered]))
 """
 EVERYTHING = """

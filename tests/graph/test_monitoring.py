@@ -260,7 +260,7 @@ NOW_AND_THEN = [5.0 + index // 20 for index in range(N)]
         pytest.param([0.0] * 50 + [2.0] * 30, [5.0] * N, False, id="began to wait half an hour ago"),
         pytest.param([2.0] * N, [None] * 50 + [1.0] * 30, False, id="admitted its first ever half an hour ago"),
         pytest.param([2.0] * N, [None] * N, True, id="has never admitted any"),
-        pytest.param([2.0] * N, [5.0] * 10 + [0.0] * 70, True, id="Kueue began anew, and admitted none since"),
+        pytest.param([2.0] * N, [5.0] * 10 + [0.0] * 70, True, id="Kueue restarted, and has admitted none since"),
     ],
 )
 def test_alert_fires_for_a_stuck_queue(

@@ -8,7 +8,7 @@ from tests.support import repository
 from tests.support.recorder import configuration
 from tests.support.registered import violated
 
-# As GKE makes a cluster unless told; the source documents say nothing of it.
+# GKE's defaults. The source documents state no other.
 OPEN_CLUSTER = {"control-plane-is-not-open", "nodes-are-private", "nodes-have-an-account-of-their-own"}
 # An image without a tag, no probes, and a fine-tuning run that asks for GPUs alone.
 SHORT = {"images-are-pinned", "resources-are-set", "servers-have-a-readiness-probe"}

@@ -219,3 +219,12 @@ def test_last_run_of_a_queue_ends_without_a_pause(wait: mock.Mock, monkeypatch: 
     run_program({f"gke-ai:{key}": value for key, value in values.items()}, False, monkeypatch)
     lasts = {call.args[0].rpartition("/")[2]: call.args[3] for call in wait.call_args_list}
     assert lasts == {"train-3": False, "train-1": False, "train-2": True}
+
+
+def test_pools_of_a_multislice_run_that_are_names_are_the_only_ones_of_its_pods(build: Build) -> None:
+    (slices,) = build(MultisliceJob, SET, pools=["a", "b"]).one("JobSet").inputs["spec"]["replicatedJobs"]
+    affinity = slices["template"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "cloud.google.com/gke-nodepool", "operator": "In", "values": ["a", "b"]}
+    ]

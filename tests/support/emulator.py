@@ -70,10 +70,13 @@ class Emulator(harness.Emulator):
         code += "prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
         self.run("python", "-c", code, self.stack, str(config))
 
+    @property
+    def of_stack(self) -> tuple[str, ...]:
+        """Pulumi's options for the stack, with its prepared configuration."""
+        return "--stack", self.stack, "--config-file", str(self.state / "config" / f"Pulumi.{self.stack}.yaml")
+
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        copy = self.state / "config" / f"Pulumi.{self.stack}.yaml"
-        options = ("--stack", self.stack, "--config-file", str(copy), "--non-interactive")
-        return self.run("pulumi", *arguments, *options, fails=fails)
+        return self.run("pulumi", *arguments, *self.of_stack, "--non-interactive", fails=fails)
 
     def planned(self) -> dict[str, list[str]]:
         """Changes of the next up: operation → names of the resources, without unchanged ones."""

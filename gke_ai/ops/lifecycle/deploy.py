@@ -93,6 +93,8 @@ def preview(stack: Stack, import_file: Path | None = None) -> None:
     done, events = stack.preview("--diff", *POLICIES)
     if import_file:
         imports.write(events, import_file)
+        echo(f"Next: remove from {import_file} what does not exist, then import the rest without a change of it:")
+        echo(f"  pulumi import --stack {stack.name} --file {import_file} --generate-code=false")
     for text in network_pools.warnings(events):
         echo(text)
     raise SystemExit(done.returncode)

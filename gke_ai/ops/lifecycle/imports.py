@@ -24,8 +24,9 @@ IDS = {
 
 def write(events: Iterable[Mapping[str, Any]], file: Path) -> None:
     """Writes the import file for the events of a preview."""
-    registered = {step["urn"]: step["new"] for step in steps(events) if step.get("new")}
-    created = {step["urn"] for step in steps(events) if step["op"] == "create"}
+    planned = {step["urn"]: step for step in steps(events) if step.get("new")}
+    registered = {urn: step["new"] for urn, step in planned.items()}
+    created = [urn for urn, step in planned.items() if step["op"] == "create"]
     wanted = [urn for urn in created if registered[urn]["type"] in IDS]
     within = dict.fromkeys(parent for urn in wanted for parent in _parents(registered, urn))
     resources = [_entry(registered, urn) for urn in (*within, *wanted) if urn in created]

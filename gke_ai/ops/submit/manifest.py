@@ -127,7 +127,8 @@ def notes_of(item: Object) -> Iterator[str]:
     for template in templates(item["kind"], item):
         spec = mapping(template, "spec")
         for container in items(spec, "containers"):
-            if missing := [name for name in ("cpu", "memory") if name not in container_requests(container)]:
+            requested = container_requests(container)
+            if missing := [name for name in ("cpu", "memory") if name not in requested]:
                 yield (
                     f"Container {container.get('name')} requests no {' and no '.join(missing)}: quota does not count "
                     "it, and other pods of its node may take it."

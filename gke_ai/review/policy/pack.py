@@ -41,10 +41,9 @@ NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"
 UNDERSTOOD = "configuration-is-understood"
 UNDERSTOOD_DESCRIPTION = "The policy settings of the configuration are valid, and every waiver covers a violation"
+BY_NAME = {policy.name: policy for policy in POLICIES}
 DESCRIPTIONS = {policy.name: policy.description for policy in POLICIES}
 DESCRIPTIONS |= {WAIVED: WAIVED_DESCRIPTION, UNDERSTOOD: UNDERSTOOD_DESCRIPTION}
-REMEDIES = {policy.name: policy.remedy for policy in POLICIES}
-SINGLE = {policy.name for policy in POLICIES if not policy.whole_stack}
 MESSAGE_BYTES = 400 << 20  # as the engine: https://github.com/pulumi/pulumi/blob/v3.250.0/sdk/go/common/util/rpcutil
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
@@ -156,17 +155,19 @@ class Analyzer(AnalyzerServicer):
         return PluginInfo(version=PROJECT_VERSION)
 
     def GetAnalyzerInfo(self, _request: Any, _context: Any) -> proto.AnalyzerInfo:
-        policies = [
-            proto.PolicyInfo(
-                name=name,
-                description=description,
-                enforcementLevel=self._level(name),
-                policy_type=proto.POLICY_TYPE_RESOURCE if name in SINGLE else proto.POLICY_TYPE_STACK,
-                remediation_steps=f"{REMEDIES[name]}." if name in REMEDIES else "",
-            )
-            for name, description in DESCRIPTIONS.items()
-        ]
+        policies = map(self._info, DESCRIPTIONS)
         return proto.AnalyzerInfo(name=NAME, version=PROJECT_VERSION, supportsConfig=True, policies=policies)
+
+    def _info(self, name: str) -> proto.PolicyInfo:
+        policy = BY_NAME.get(name)
+        single = policy is not None and not policy.whole_stack
+        return proto.PolicyInfo(
+            name=name,
+            description=DESCRIPTIONS[name],
+            enforcementLevel=self._level(name),
+            policy_type=proto.POLICY_TYPE_RESOURCE if single else proto.POLICY_TYPE_STACK,
+            remediation_steps=f"{policy.remedy}." if policy else "",
+        )
 
     def Configure(self, request: Any, _context: Any) -> Empty:
         self.stated = {name: config.enforcementLevel for name, config in request.policyConfig.items()}
@@ -214,7 +215,7 @@ class Analyzer(AnalyzerServicer):
         """The level that the engine stated last, else that of the stack, from which the engine takes its own."""
         if name in self.stated:
             return self.stated[name]
-        if policy := next((policy for policy in POLICIES if policy.name == name), None):
+        if policy := BY_NAME.get(name):
             return proto.EnforcementLevel.Value(self.context.level(policy).name)
         return proto.MANDATORY if name == UNDERSTOOD and self.context.mandatory else proto.ADVISORY
 
