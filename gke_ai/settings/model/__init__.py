@@ -49,6 +49,15 @@ from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBa
 from gke_ai.settings.model.server import ScratchVolume, Server
 from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from gke_ai.settings.model.settings import Monitoring, Settings, Tenant, Unresolved, Waiver
+from gke_ai.settings.model.sharing import (
+    AdmissionFairSharing,
+    BorrowWithinCohort,
+    Cohort,
+    CohortQuota,
+    FairSharing,
+    FlavorFungibility,
+    Weight,
+)
 from gke_ai.settings.model.slices import TpuSlice
 from gke_ai.settings.model.topology import Topology, TopologyGroups
 from gke_ai.settings.model.training import BucketVolume, GpuRun, RunCheckpoints, TrainingRun

@@ -9,6 +9,14 @@ from pydantic import Discriminator, Field, Tag
 from gke_ai.catalog.kueue.operators import OPERATORS
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
+from gke_ai.settings.model.sharing import (
+    AdmissionFairSharing,
+    BorrowWithinCohort,
+    Cohort,
+    FairSharing,
+    FlavorFungibility,
+    Weight,
+)
 from gke_ai.settings.model.slices import TpuSlice
 
 # Whether the stack creates an object, or uses one that its cluster has.
@@ -88,6 +96,8 @@ class Preemption(Section):
     """Which workloads of the same cluster queue Kueue may evict."""
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "LowerPriority"
     """Which workloads of the cohort Kueue may evict to take back lent quota."""
+    borrow_within_cohort: BorrowWithinCohort | None = None
+    """Which workloads of the cohort Kueue may evict in order to borrow. Default: none. Not with `fairSharing`."""
 
 
 class ClusterQueue(Section):
@@ -105,6 +115,13 @@ class ClusterQueue(Section):
     """Which workloads Kueue may evict to admit a workload of this queue."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = None
     """Whether a workload that does not fit blocks later ones. Default: Kueue's, `BestEffortFIFO`."""
+    fair_sharing: Weight | None = None
+    """Its share beside the other members of its cohort, with `fairSharing`. Default: weight 1."""
+    flavor_fungibility: FlavorFungibility | None = None
+    """Whether a workload tries the next flavor before it borrows or preempts. Default: Kueue's."""
+    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"] | None = None
+    """UsageBasedAdmissionFairSharing: of workloads with equal priority, the local queue with the least past usage goes
+    first. Needs `admissionFairSharing`. Default: order of arrival."""
 
 
 class LocalQueue(Section):
@@ -121,6 +138,8 @@ class LocalQueue(Section):
     """Namespace of the local queue."""
     cluster_queue: str
     """Cluster queue that provides the quota. With `kueue: existing` it may be one that the cluster has."""
+    fair_sharing: Weight | None = None
+    """Its weight in the usage-based order of its cluster queue. Twice the weight counts usage half. Default: 1."""
 
 
 # Whether the stack installs a controller, or the cluster has it from somebody else.
@@ -150,6 +169,12 @@ class Queues(Section):
     """Types of nodes with quota of their own."""
     cluster_queues: list[ClusterQueue] = Field(default=[])
     """Quotas, and how cluster queues share them."""
+    cohorts: list[Cohort] = Field(default=[])
+    """Cohorts with a parent, a weight or quota of their own. One that only cluster queues name needs no entry."""
+    fair_sharing: FairSharing | None = None
+    """Share lent quota by weight, not by who comes first. Default: off."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """Order workloads by the past usage of their local queues, in cluster queues with `admissionMode`. Default: off."""
     local_queues: list[LocalQueue] = Field(default=[])
     """Local queues, which give namespaces access to cluster queues."""
     priority_classes: list[PriorityClass] = Field(default=[])
