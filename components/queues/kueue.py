@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
+from gke_ai.catalog.kueue.cohort_tree import ancestry
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
@@ -30,10 +31,19 @@ from gke_ai.components.support.alone import check_alone, stack_of
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
-from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
-from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
+from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, cohort_spec, flavor_spec
+from gke_ai.manifests.kueue_chart import chart_values, manager_configuration, sharing
 from gke_ai.settings import model
-from gke_ai.settings.model import Flavor, FlavorQuota, PriorityClass, Queues, TpuPool
+from gke_ai.settings.model import (
+    AdmissionFairSharing,
+    Cohort,
+    FairSharing,
+    Flavor,
+    FlavorQuota,
+    PriorityClass,
+    Queues,
+    TpuPool,
+)
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved import Queue, ResolvedStack
 
@@ -88,6 +98,12 @@ class KueueStackArguments(InCluster):
     """Types of nodes with quota of their own, beside those of `queues`."""
     cluster_queues: Sequence[model.ClusterQueue] = ()
     """Cluster queues with quota in amounts, and how they share it."""
+    cohorts: Sequence[Cohort] = ()
+    """Cohorts with a parent, a weight or quota of their own. One that only cluster queues name needs no entry."""
+    fair_sharing: FairSharing | None = None
+    """Share lent quota by weight, not by who comes first. Not with `install=False`. Default: off."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """Order workloads by the past usage of their local queues, where `admission_mode` says so. Default: off."""
     priority_classes: Sequence[PriorityClass] = ()
     """Kubernetes PriorityClasses with further keys."""
     install: bool = True
@@ -172,7 +188,16 @@ class KueueStack(Component):
         # Of a Kueue of somebody else, nobody here knows.
         self.has_jobset = args.jobset or not args.install
         kubeconfig = kubeconfig_in(args.kubeconfig, self.cluster)
-        self.resolved = resolved = over_pools(args.queues, self.cluster, f"KueueStack {name}")
+        # Of cluster queues in amounts, nothing is checked, so neither are the cohorts that they may be in.
+        shared = Queues()
+        if not args.cluster_queues:
+            shared = Queues(
+                cohorts=[*args.cohorts],
+                fair_sharing=args.fair_sharing,
+                admission_fair_sharing=args.admission_fair_sharing,
+                kueue="install" if args.install else "existing",
+            )
+        self.resolved = resolved = over_pools(args.queues, shared, self.cluster, f"KueueStack {name}")
         flavors = [*args.flavors, *node_flavors(resolved)]
         cluster_queues = [*args.cluster_queues, *queues_with_quotas(resolved)]
         # Of a Kueue of somebody else, nobody here knows all queues.
@@ -212,6 +237,7 @@ class KueueStack(Component):
                 kinds,
                 devices=counted,
                 reclaim_ended_pods=args.reclaim_ended_pods,
+                sharing=sharing(args.fair_sharing, args.admission_fair_sharing),
             )
             manager["integrations"]["frameworks"] += args.frameworks
             manager = merged(manager, args.configuration)
@@ -247,10 +273,18 @@ class KueueStack(Component):
             for flavor in flavors
         }
         queued = {flavor.name for flavor in flavors if flavor.queued_resource}
+        # Kueue takes a cohort that does not exist yet for one without limits, so each follows its parent.
+        cohorts: dict[str, pulumi.Resource] = {}
+        for section in from_the_root(args.cohorts):
+            above = [cohorts[section.parent]] if section.parent in cohorts else []
+            used = [resource_flavors[quota.flavor] for quota in section.flavors if quota.flavor in resource_flavors]
+            opts = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *used, *above], hooks=hook)
+            cohorts[section.name] = custom_object(KUEUE_API, "Cohort", section.name, cohort_spec(section), opts)
         for queue in cluster_queues:
             created = [resource_flavors[quota.flavor] for quota in queue.flavors if quota.flavor in resource_flavors]
+            cohort = [cohorts[queue.cohort]] if queue.cohort in cohorts else []
             # Kueue keeps a flavor while a queue uses it.
-            after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *created], hooks=hook)
+            after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *created, *cohort], hooks=hook)
             spec = cluster_queue(queue, [amounts(quota) for quota in queue.flavors], queued)
             custom_object(KUEUE_API, "ClusterQueue", queue.name, spec, after)
 
@@ -322,8 +356,10 @@ def merged(own: Mapping[str, Any], further: Mapping[str, Any]) -> dict[str, Any]
     return {**own, **further, **both}
 
 
-def over_pools(queues: Sequence[ClusterQueue], cluster: AnyCluster | None, component: str) -> ResolvedStack:
-    """The flavors and cluster queues of node pools, decided as for a stack with these pools."""
+def over_pools(
+    queues: Sequence[ClusterQueue], shared: Queues, cluster: AnyCluster | None, component: str
+) -> ResolvedStack:
+    """The flavors and cluster queues of node pools, decided as for a stack with these pools, cohorts and shares."""
     pools = {pool.called: pool.section for queue in queues for pool in queue.pools}
     flavors, first = flavors_over(queues), dict[str, str]()
     for flavor, names in flavors.items():
@@ -333,9 +369,11 @@ def over_pools(queues: Sequence[ClusterQueue], cluster: AnyCluster | None, compo
         kept = [quota for quota in queue.section.flavors if first.get(quota.flavor, quota.flavor) == quota.flavor]
         return queue.section.model_copy(update={"flavors": kept})
 
-    section = Queues(
-        flavors=[Flavor(name=name, pools=names) for name, names in flavors.items()],
-        cluster_queues=[over_flavors(queue) for queue in queues],
+    section = shared.model_copy(
+        update={
+            "flavors": [Flavor(name=name, pools=names) for name, names in flavors.items()],
+            "cluster_queues": [over_flavors(queue) for queue in queues],
+        }
     )
     known = cluster.section if cluster else None
     if queues:
@@ -384,6 +422,12 @@ def queues_with_quotas(stack: ResolvedStack) -> list[model.ClusterQueue]:
         return queue.section.model_copy(update={"flavors": flavors})
 
     return [with_quotas(queue) for queue in stack.cluster_queues]
+
+
+def from_the_root(cohorts: Sequence[Cohort]) -> list[Cohort]:
+    """The cohorts, each after its parent."""
+    parents = {cohort.name: cohort.parent for cohort in cohorts if cohort.parent}
+    return sorted(cohorts, key=lambda cohort: len(ancestry(cohort.name, parents)))
 
 
 def amounts(quota: FlavorQuota) -> dict[str, str]:

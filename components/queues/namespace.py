@@ -21,7 +21,8 @@ from gke_ai.components.queues.kueue import KueueStack
 from gke_ai.components.support.identity import member_of, project_number
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.run_owner import DELETION, create_owner, name_of_owner
-from gke_ai.settings.model import Grant, TokenSecret
+from gke_ai.manifests.cluster_queue import local_queue
+from gke_ai.settings.model import Grant, TokenSecret, Weight
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.model.settings import PodSecurity
 from gke_ai.settings.problems import Problem, nearest
@@ -51,6 +52,8 @@ class WorkloadNamespaceArguments(InCluster):
     """Kueue with the cluster queues of `queues`. The namespace is deleted before it, which releases its workloads."""
     queues: Mapping[str, str] = {}
     """Local queues to create, each with the cluster queue that provides its quota."""
+    weights: Mapping[str, Weight] = {}
+    """Weights of local queues in the usage-based order of their cluster queue. Default: 1 each."""
     hf_token: Input[str] | None = None
     """The Hugging Face token, a Pulumi secret."""
     hf_token_from: SecretManager | None = None
@@ -164,7 +167,7 @@ class WorkloadNamespace(Component):
             )
         kueue = kueue_hook(f"namespace {name}") if args.queues else None
         for queue, cluster_queue in args.queues.items():
-            spec = {"clusterQueue": cluster_queue}
+            spec = local_queue(cluster_queue, args.weights.get(queue))
             child = pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue)
             custom_object(KUEUE_API, "LocalQueue", queue, spec, child, namespace=namespace)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.fabric.topology import is_supported
+from gke_ai.catalog.kueue.cohort_tree import ancestry
 from gke_ai.catalog.kueue.configuration import DEFAULT_LIMIT_SECONDS, FRAMEWORKS, NO_LIMIT, Demand, limits_by_default
 from gke_ai.catalog.kueue.namespaces import KUEUE, NAMESPACE_NAME
 from gke_ai.catalog.selectors import matches
@@ -74,6 +75,8 @@ class ExistingKueue:
     gates: Mapping[str, bool] = field(default_factory=dict)
     cluster_queues: Mapping[str, Object] | None = field(default_factory=dict)
     """Its cluster queues by name; None if it does not serve the API version that this program writes."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """Parent of each of its cohorts; empty for a root."""
 
     @property
     def frameworks(self) -> Sequence[str]:
@@ -126,6 +129,7 @@ class ExistingKueue:
                     "forever",
                     f"Let its namespaceSelector select {namespace}, or name another cluster queue",
                 )
+        yield from self._lacks_of_shares(needed, place)
         for framework, workload in needed.frameworks.items():
             if framework not in self.frameworks:
                 yield Refusal(
@@ -172,6 +176,38 @@ class ExistingKueue:
                 f"Remove gke-ai:tenants, or install Kueue in {KUEUE}",
             )
 
+    def _lacks_of_shares(self, needed: Demand, place: str) -> Iterator[Refusal]:
+        """Yields what it lacks for the cohorts, weights and past usage of a stack."""
+        parents = {**self.parents, **needed.parents}
+        known = {*parents, *(str(value(queue, "spec", "cohortName")) for queue in (self.cluster_queues or {}).values())}
+        for name, parent in needed.parents.items():
+            above = ancestry(parent, parents) if parent else []
+            if name in above:
+                way = " → ".join([name, *above[: above.index(name) + 1]])
+                yield Refusal(
+                    f"cohorts of {place} would close a cycle: {way}. Kueue would admit nothing in these cohorts",
+                    f"Set another parent for {name}",
+                    f"gke-ai:queues.cohorts[{[*needed.parents].index(name)}].parent",
+                )
+            elif parent and parent not in known:
+                yield Refusal(
+                    f"neither the stack nor {place} has cohort {parent}: Kueue would take it for one without limits",
+                    f"Name one of {', '.join(sorted(self.parents))}"
+                    if self.parents
+                    else f"Add {parent} to the cohorts",
+                    f"gke-ai:queues.cohorts[{[*needed.parents].index(name)}].parent",
+                )
+        if needed.weights and self.configuration.get("fairSharing") is None:
+            yield Refusal(
+                f"{place} does not share by weight: the weight of {needed.weights} would have no effect",
+                "Add fairSharing to its configuration, or remove the weights",
+            )
+        if needed.by_usage and self.configuration.get("admissionFairSharing") is None:
+            yield Refusal(
+                f"{place} counts no past usage: {needed.by_usage} would admit in order of arrival",
+                "Add admissionFairSharing to its configuration, or remove admissionMode",
+            )
+
 
 def selects(selector: object, labels: Mapping[str, str]) -> bool:
     """Whether a namespace selector of Kueue selects labels. Without one, a cluster queue selects nothing."""
@@ -206,7 +242,13 @@ def installed(api: ApiClient) -> ExistingKueue | None:
         configuration = read_configuration(request(api, "GET", path), key)
     served = request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues")
     queues = {queue["metadata"]["name"]: queue for queue in served.body["items"]} if served.code == 200 else None
-    return ExistingKueue(found.version, meta["namespace"], meta["name"], configuration or {}, found.gates, queues)
+    cohorts = request(api, "GET", f"/apis/{KUEUE_API}/cohorts")
+    parents = {
+        cohort["metadata"]["name"]: str(value(cohort, "spec", "parentName") or "")
+        for cohort in (items(cohorts.body, "items") if cohorts.code == 200 else ())
+    }
+    name = meta["name"]
+    return ExistingKueue(found.version, meta["namespace"], name, configuration or {}, found.gates, queues, parents)
 
 
 def place(found: Manager | None) -> tuple[str, str]:

@@ -1,13 +1,15 @@
-"""Specs of resource flavors and cluster queues."""
+"""Specs of resource flavors, cohorts, cluster queues and local queues."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.catalog.fabric.topology import TOPOLOGY
 from gke_ai.catalog.nodes.shape import GPU_TAINT
 from gke_ai.manifests.workload import arm_tolerations
-from gke_ai.settings.model import ClusterQueue, FlavorQuota
+from gke_ai.settings.model import ClusterQueue, Cohort, CohortQuota, FlavorQuota, Section, Weight
+
+AnyQuota = FlavorQuota | CohortQuota
 
 
 @dataclass(frozen=True)
@@ -48,24 +50,64 @@ def cluster_queue(
     `quotas` are the nominal quotas of its flavors, by resource. Kueue admits to a flavor of `queued` only after its
     admission check, which has the same name, has passed.
     """
-    groups: dict[frozenset[str], list[tuple[FlavorQuota, Mapping[str, str]]]] = {}
-    for flavor, nominal in zip(queue.flavors, quotas, strict=True):
-        groups.setdefault(frozenset(nominal), []).append((flavor, nominal))
     checks = [{"name": quota.flavor, "onFlavors": [quota.flavor]} for quota in queue.flavors if quota.flavor in queued]
     return {
         "namespaceSelector": {},
         **({"cohortName": queue.cohort} if queue.cohort else {}),
         **({"queueingStrategy": queue.queueing_strategy} if queue.queueing_strategy else {}),
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
-        "preemption": {
-            "withinClusterQueue": queue.preemption.within_cluster_queue,
-            "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
-        },
-        "resourceGroups": [resource_group(flavors) for flavors in groups.values()],
+        "preemption": preemption(queue),
+        **({"flavorFungibility": stated(queue.flavor_fungibility)} if queue.flavor_fungibility else {}),
+        **fair_sharing(queue.fair_sharing),
+        **({"admissionScope": {"admissionMode": queue.admission_mode}} if queue.admission_mode else {}),
+        "resourceGroups": resource_groups(zip(queue.flavors, quotas, strict=True)),
     }
 
 
-def resource_group(flavors: Sequence[tuple[FlavorQuota, Mapping[str, str]]]) -> dict[str, Any]:
+def preemption(queue: ClusterQueue) -> dict[str, Any]:
+    """Which workloads Kueue may evict for one of the queue."""
+    policy = queue.preemption
+    return {
+        "withinClusterQueue": policy.within_cluster_queue,
+        "reclaimWithinCohort": policy.reclaim_within_cohort,
+        **({"borrowWithinCohort": stated(policy.borrow_within_cohort)} if policy.borrow_within_cohort else {}),
+    }
+
+
+def cohort_spec(cohort: Cohort) -> dict[str, Any]:
+    """Spec of a Cohort."""
+    groups = resource_groups((quota, quota.quota) for quota in cohort.flavors)
+    return {
+        **({"parentName": cohort.parent} if cohort.parent else {}),
+        **({"resourceGroups": groups} if groups else {}),
+        **fair_sharing(cohort.fair_sharing),
+    }
+
+
+def local_queue(cluster_queue: str, weight: Weight | None = None) -> dict[str, Any]:
+    """Spec of a LocalQueue."""
+    return {"clusterQueue": cluster_queue, **fair_sharing(weight)}
+
+
+def fair_sharing(weight: Weight | None) -> dict[str, Any]:
+    """The weight of a queue or a cohort, if it has one."""
+    return {"fairSharing": {"weight": weight.weight}} if weight else {}
+
+
+def stated(section: Section) -> dict[str, Any]:
+    """The keys of a section in Kueue's form, without those that leave the choice to Kueue."""
+    return section.model_dump(by_alias=True, exclude_none=True)
+
+
+def resource_groups(quotas: Iterable[tuple[AnyQuota, Mapping[str, str]]]) -> list[dict[str, Any]]:
+    """Flavors with their nominal quotas, those with the same resources together."""
+    groups: dict[frozenset[str], list[tuple[AnyQuota, Mapping[str, str]]]] = {}
+    for flavor, nominal in quotas:
+        groups.setdefault(frozenset(nominal), []).append((flavor, nominal))
+    return [resource_group(flavors) for flavors in groups.values()]
+
+
+def resource_group(flavors: Sequence[tuple[AnyQuota, Mapping[str, str]]]) -> dict[str, Any]:
     """Flavors with quota for the same resources. Kueue requires one order of resources in all of them."""
     covered = list(flavors[0][1])
     return {
@@ -80,11 +122,14 @@ def resource_group(flavors: Sequence[tuple[FlavorQuota, Mapping[str, str]]]) -> 
     }
 
 
-def resource_quota(flavor: FlavorQuota, resource: str, nominal: str) -> dict[str, str]:
+def resource_quota(flavor: AnyQuota, resource: str, nominal: str) -> dict[str, str]:
     """Quota of one resource of a flavor. Kueue sets no limit if one is omitted."""
     limits = {
         "borrowingLimit": flavor.borrowing_limit.get(resource),
         "lendingLimit": flavor.lending_limit.get(resource),
     }
-    stated = {name: limit for name, limit in limits.items() if limit is not None}
-    return {"name": resource, "nominalQuota": nominal, **stated}
+    return {
+        "name": resource,
+        "nominalQuota": nominal,
+        **{name: limit for name, limit in limits.items() if limit is not None},
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -13,6 +13,7 @@ from gke_ai.catalog.kueue.configuration import FRAMEWORKS, NO_LIMIT, limits_by_d
 from gke_ai.catalog.kueue.namespaces import KUEUE
 from gke_ai.catalog.kueue.operators import FRAMEWORKS_OF_OPERATORS
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
+from gke_ai.settings.model import AdmissionFairSharing, FairSharing
 
 # Kueue frees the quota of pods that succeed, for good, while a JobSet that restarts creates them again. Without the
 # gate, a run holds its quota until it ends.
@@ -63,6 +64,23 @@ def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
     return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
+def sharing(fair: FairSharing | None, by_usage: AdmissionFairSharing | None) -> dict[str, Any]:
+    """Settings of shares by weight, and of the order by past usage.
+
+    https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/
+    """
+    settings: dict[str, Any] = {}
+    if fair is not None:
+        settings["fairSharing"] = {"preemptionStrategies": list(fair.preemption_strategies)}
+    if by_usage is not None:
+        settings["admissionFairSharing"] = {
+            "usageHalfLifeTime": f"{by_usage.usage_half_life_seconds}s",
+            "usageSamplingInterval": f"{by_usage.usage_sampling_seconds}s",
+            **({"resourceWeights": by_usage.resource_weights} if by_usage.resource_weights else {}),
+        }
+    return settings
+
+
 def manager_configuration(
     namespaces: Sequence[str],
     quota_metrics: bool,
@@ -72,6 +90,7 @@ def manager_configuration(
     *,
     devices: Collection[str] = (),
     reclaim_ended_pods: bool = True,
+    sharing: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
     gates = {NO_LIMIT: True} if not pods_ready_timeout_seconds and limits_by_default(version) else {}
@@ -103,6 +122,7 @@ def manager_configuration(
         "integrations": {"frameworks": frameworks},
         **({"featureGates": gates} if gates else {}),
         **wait_for_pods_ready(pods_ready_timeout_seconds),
+        **(sharing or {}),
         # https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/#DeviceClassMapping
         **({"resources": {"deviceClassMappings": mappings}} if mappings else {}),
     }

@@ -29,6 +29,9 @@ def create_kueue(stack: ResolvedStack, cluster: components.GkeCluster) -> compon
         namespaces=stack.namespaces,
         flavors=node_flavors(stack),
         cluster_queues=queues_with_quotas(stack),
+        cohorts=queues.cohorts,
+        fair_sharing=queues.fair_sharing,
+        admission_fair_sharing=queues.admission_fair_sharing,
         priority_classes=[priority for priority in queues.priority_classes if priority.mode == "create"],
         install=queues.kueue == "install",
         jobset=needs.jobset(stack),
@@ -109,6 +112,11 @@ def create_namespace(
             queue.name: queue.cluster_queue
             for queue in stack.queues.local_queues
             if queue.namespace == name and queue.mode == "create"
+        },
+        weights={
+            queue.name: queue.fair_sharing
+            for queue in stack.queues.local_queues
+            if queue.namespace == name and queue.mode == "create" and queue.fair_sharing
         },
         claims=list(stack.claims[name]),
     )

@@ -79,7 +79,7 @@ def drop(path: str) -> Change:
         at: Any = values
         for step in way:
             at = at[int(step)] if step.isdigit() else at[step]
-        del at[last]
+        del at[int(last) if last.isdigit() else last]
 
     return change
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_VERSION
 
@@ -82,3 +82,9 @@ class Demand:
     """A flavor that Kueue places by topology; empty if there is none."""
     cluster_queues: Sequence[tuple[str, str]] = ()
     """Cluster queues that the stack uses and does not create, each with the namespace of a local queue to it."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """Parent of each cohort that the stack creates; empty for a root."""
+    weights: str = ""
+    """A queue or cohort with a weight; empty if there is none."""
+    by_usage: str = ""
+    """A cluster queue that orders by past usage; empty if there is none."""

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section
 
+# Admission mode of a cluster queue that orders by past usage, as Kueue calls it.
+USAGE_BASED: Literal["UsageBasedAdmissionFairSharing"] = "UsageBasedAdmissionFairSharing"
 Strategy = Literal["LessThanInitialShare", "LessThanOrEqualToFinalShare"]
 
 
@@ -79,7 +81,7 @@ class CohortQuota(Section):
 
     flavor: str
     """Name of the flavor."""
-    quota: dict[str, Quantity] = Field(min_length=1)
+    quota: dict[str, Quantity]
     """Quota by resource, added to what the queues of the cohort lend."""
     borrowing_limit: dict[str, Quantity] = Field(default={}, examples=[{"nvidia.com/gpu": "4"}])
     """Maximum that the cohort may borrow from its parent, by resource. Default: all that the parent has."""

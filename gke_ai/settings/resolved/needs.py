@@ -18,7 +18,8 @@ from gke_ai.catalog.nodes.shape import NVIDIA_GPU, node_labels
 from gke_ai.catalog.project import apis as google
 from gke_ai.catalog.project.cluster_features import ClusterFeatures
 from gke_ai.catalog.project.registries import is_googles, registry_of
-from gke_ai.settings.model import Server, Workload
+from gke_ai.settings.model import ClusterQueue, Cohort, Server, Workload
+from gke_ai.settings.model.sharing import USAGE_BASED
 from gke_ai.settings.resolved.queues import ResourceFlavor
 from gke_ai.settings.resolved.stack import ResolvedStack
 from gke_ai.settings.resolved.tenants import security_group
@@ -149,7 +150,9 @@ def _named_flavor(stack: ResolvedStack, flavor: ResourceFlavor) -> NamedFlavor:
 
 def of_kueue(stack: ResolvedStack) -> Demand:
     """What the stack needs of a Kueue that it does not install."""
-    own = {queue.name for queue in stack.queues.cluster_queues}
+    own_queues = stack.queues.cluster_queues
+    sharing: list[ClusterQueue | Cohort] = [*own_queues, *stack.queues.cohorts]
+    own = {queue.name for queue in own_queues}
     queued = [workload for workload in stack.workloads if workload.queue is not None]
     by_framework = {FRAMEWORKS[workload.object_kind]: workload.name for workload in reversed(queued)}
     if server := by_framework.get(FRAMEWORKS["Deployment"]):
@@ -171,6 +174,9 @@ def of_kueue(stack: ResolvedStack) -> Demand:
         has_tenants=bool(stack.settings.tenants),
         topology=next((flavor.section.name for flavor in stack.flavors if flavor.has_topology), ""),
         cluster_queues=tuple(dict.fromkeys((queue.namespace, queue.cluster_queue) for queue in others)),
+        parents={cohort.name: cohort.parent or "" for cohort in stack.queues.cohorts},
+        weights=next((item.name for item in sharing if item.fair_sharing), ""),
+        by_usage=next((queue.name for queue in own_queues if queue.admission_mode == USAGE_BASED), ""),
     )
 
 

@@ -1,8 +1,8 @@
-"""Flavors and cluster queues with their nodes, their quotas as numbers, and what a cohort lends."""
+"""Flavors, cluster queues and cohorts with their nodes, their quotas as numbers, and what they lend each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,11 +10,21 @@ from functools import cached_property
 from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import RESOURCE
 from gke_ai.catalog.fabric.topology import is_supported
+from gke_ai.catalog.kueue.cohort_tree import Amounts, Member, ancestry
 from gke_ai.catalog.nodes import quota as quotas
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
-from gke_ai.catalog.quantities import format_quantities, parse_quantities, parse_quantity
+from gke_ai.catalog.quantities import format_quantities, parse_quantities
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import ClusterQueue, Flavor, FlavorQuota, PriorityClass, Queues, Workload
+from gke_ai.settings.model import (
+    ClusterQueue,
+    Cohort,
+    CohortQuota,
+    Flavor,
+    FlavorQuota,
+    PriorityClass,
+    Queues,
+    Workload,
+)
 from gke_ai.settings.resolved.pools import NodePool
 
 # Classes that every cluster has: https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
@@ -82,20 +92,14 @@ class Quota:
         stated = self.section.quota
         return format_quantities(self.amounts) if isinstance(stated, str) else dict(stated)
 
-    def lendable(self, resource: str) -> Fraction:
-        """Maximum amount of a resource that the quota lends to its cohort: the lending limit, else the whole quota."""
-        nominal = self.amounts.get(resource, Fraction(0))
-        limit = self.section.lending_limit.get(resource)
-        return nominal if limit is None else min(nominal, parse_quantity(limit))
-
 
 @dataclass(frozen=True)
 class Queue:
-    """A cluster queue with its quotas, and those of the other queues of its cohort."""
+    """A cluster queue with its quotas, and its place in the tree of its cohort."""
 
     section: ClusterQueue
     quotas: tuple[Quota, ...]
-    of_cohort: tuple[Quota, ...]
+    member: Member
 
     @property
     def claims(self) -> set[str]:
@@ -108,20 +112,11 @@ class Queue:
         """Whether each of its flavors has a topology, so that Kueue places workloads by it that state none."""
         return all(quota.flavor is not None and quota.flavor.has_topology for quota in self.quotas)
 
-    def lenders(self, quota: Quota) -> list[Quota]:
-        """Quotas for the same flavor in the other queues of the cohort."""
-        return [lender for lender in self.of_cohort if lender.section.flavor == quota.section.flavor]
-
     def limits(self) -> Iterator[tuple[Quota, dict[str, Fraction]]]:
         """Maximum use of each flavor: its quota, plus what the queue may borrow from its cohort."""
         for quota in self.quotas:
-            total = {}
-            for resource, amount in quota.amounts.items():
-                lent = sum((lender.lendable(resource) for lender in self.lenders(quota)), Fraction(0))
-                if resource in quota.section.borrowing_limit:
-                    lent = min(lent, parse_quantity(quota.section.borrowing_limit[resource]))
-                total[resource] = amount + lent
-            yield quota, total
+            flavor = quota.section.flavor
+            yield quota, {resource: self.member.most((flavor, resource)) for resource in quota.amounts}
 
 
 def flavors_of(queues: Queues, by_name: Mapping[str, NodePool]) -> list[ResourceFlavor]:
@@ -161,30 +156,62 @@ def labels_all(pools: tuple[NodePool, ...]) -> bool:
     return bool(pools) and all(pool.section.has_topology for pool in pools)
 
 
-def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibration) -> list[Queue]:
-    """The cluster queues with their quotas."""
+def trees_of(
+    queues: Queues, flavors: list[ResourceFlavor], measured: Calibration
+) -> tuple[list[Queue], dict[str, Member]]:
+    """The cluster queues with their quotas, and the cohorts that they are in, by name."""
     by_name = {flavor.section.name: flavor for flavor in flavors}
-    own = []
+    cohorts = _cohorts(queues)
+    found = []
     for queue in queues.cluster_queues:
         used = [by_name.get(quota.flavor) for quota in queue.flavors]
         devices = tuple(
             {name: None for flavor in used if flavor for pool in flavor.pools for name in pool.section.fabric.devices}
         )
         pairs = zip(queue.flavors, used, strict=True)
-        own.append((queue, tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)))
-    return [
-        Queue(
-            queue,
-            quotas_of_queue,
-            tuple(
-                quota
-                for other, others in own
-                if other is not queue and queue.cohort and other.cohort == queue.cohort
-                for quota in others
-            ),
-        )
-        for queue, quotas_of_queue in own
+        quotas = tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)
+        nominal = {(quota.section.flavor, name): amount for quota in quotas for name, amount in quota.amounts.items()}
+        member = Member(queue.name, True, nominal, *_limits(queue.flavors))
+        if queue.cohort:
+            member.join(cohorts[queue.cohort])
+        found.append(Queue(queue, quotas, member))
+    return found, cohorts
+
+
+def _cohorts(queues: Queues) -> dict[str, Member]:
+    """The cohorts of a section by name, also those that only a queue or another cohort names. None is in a cycle."""
+    sections = {cohort.name: cohort for cohort in reversed(queues.cohorts)}  # the first of two with one name counts
+    names = [
+        *sections,
+        *(cohort.parent for cohort in queues.cohorts),
+        *(queue.cohort for queue in queues.cluster_queues),
     ]
+    members = {name: _cohort(name, sections.get(name)) for name in names if name}
+    parents = {name: cohort.parent for name, cohort in sections.items() if cohort.parent}
+    for name, parent in parents.items():
+        if name not in ancestry(parent, parents):
+            members[name].join(members[parent])
+    return members
+
+
+def _cohort(name: str, section: Cohort | None) -> Member:
+    flavors = section.flavors if section else []
+    nominal = {
+        (quota.flavor, resource): amount
+        for quota in flavors
+        for resource, amount in parse_quantities(quota.quota).items()
+    }
+    return Member(name, False, nominal, *_limits(flavors))
+
+
+def _limits(flavors: Sequence[FlavorQuota | CohortQuota]) -> tuple[Amounts, Amounts]:
+    """What a queue or a cohort lends and borrows at most, where it says so."""
+
+    def amounts(limits: Iterable[tuple[str, Mapping[str, str]]]) -> Amounts:
+        return {(flavor, name): amount for flavor, texts in limits for name, amount in parse_quantities(texts).items()}
+
+    lending = amounts((quota.flavor, quota.lending_limit) for quota in flavors)
+    return lending, amounts((quota.flavor, quota.borrowing_limit) for quota in flavors)
 
 
 def priority_of(workload: Workload, classes: list[PriorityClass]) -> int:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard, TypeVar
 
+from gke_ai.catalog.kueue.cohort_tree import Member
 from gke_ai.settings import model
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.resolved.autoscaling import ScaledServer
 from gke_ai.settings.resolved.buckets import BucketGrants, Download, downloads_of, granted
 from gke_ai.settings.resolved.gateway import Routed, routes_of
 from gke_ai.settings.resolved.pools import NodePool, with_networks
-from gke_ai.settings.resolved.queues import Queue, ResourceFlavor, flavors_of, priority_of, queues_of
+from gke_ai.settings.resolved.queues import Queue, ResourceFlavor, flavors_of, priority_of, trees_of
 from gke_ai.settings.resolved.tenants import Space, space_of
 from gke_ai.settings.resolved.workloads import Placed
 
@@ -65,9 +66,18 @@ class ResolvedStack:
         return flavors_of(self.queues, {pool.section.name: pool for pool in self.node_pools})
 
     @cached_property
+    def _trees(self) -> tuple[list[Queue], dict[str, Member]]:
+        return trees_of(self.queues, self.flavors, self.measured)
+
+    @property
     def cluster_queues(self) -> list[Queue]:
-        """The cluster queues with their quotas."""
-        return queues_of(self.queues, self.flavors, self.measured)
+        """The cluster queues with their quotas, in the trees of their cohorts."""
+        return self._trees[0]
+
+    @property
+    def cohorts(self) -> dict[str, Member]:
+        """The cohorts by name, also those that only a queue or another cohort names."""
+        return self._trees[1]
 
     @cached_property
     def _queue_by_local(self) -> dict[tuple[str, str], Queue]:

@@ -33,6 +33,7 @@ from gke_ai.settings.rules import (
     runs,
     secrets,
     serving,
+    sharing,
     tenants,
     topology,
     tpu_pools,
@@ -44,7 +45,7 @@ from gke_ai.settings.rules.common import Rule
 # In the order in which their problems are found. `check` sorts them by section.
 MODULES = (
     *(secrets, cluster, maintenance, network, buckets),
-    *(pools, nvlink, tpu_pools, queues, existing_kueue, cohorts, compute_classes),
+    *(pools, nvlink, tpu_pools, queues, existing_kueue, cohorts, sharing, compute_classes),
     *(workloads, runs, topology, fabric),
     *(serving, weights, fit, model_memory, autoscaling, gateway, tenants, monitoring),
 )

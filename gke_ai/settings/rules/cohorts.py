@@ -1,4 +1,4 @@
-"""Rules of shared quota: borrowing and lending in a cohort, and preemption between servers and runs."""
+"""Rules of shared quota: limits of what a queue borrows and lends, and preemption between servers and runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _limits(queue: Queue, quota: Quota, limit: dict[str, str], shown: tuple[str,
         cause = f"cluster queue {name} has no cohort, so it has no queue to {verb}. Kueue would refuse it"
         yield Problem(path, cause, f"Set the same {queue.section.at('cohort')} in another queue, or remove {key}")
         return
-    if not queue.lenders(quota):
+    if not _is_shared(queue, quota):
         cause = f"no other queue of cohort {cohort} has quota for flavor {flavor}. {name} has no queue to {verb}"
         yield Problem(path, cause, f"Use the same cohort and flavor in another cluster queue, or remove {key}")
         return
@@ -52,6 +52,12 @@ def _limits(queue: Queue, quota: Quota, limit: dict[str, str], shown: tuple[str,
         elif key == "lendingLimit" and quota.texts and parse_quantity(text) > quota.amounts[resource]:
             cause = f"{text} of {resource} is more than the quota, {quota.texts[resource]}. Kueue would refuse it"
             yield Problem(place, cause, f"Write at most {quota.texts[resource]}, or remove it to lend the whole quota")
+
+
+def _is_shared(queue: Queue, quota: Quota) -> bool:
+    """Whether the tree of the queue has more quota for the flavor."""
+    others = (member for member in queue.member.root.below if member is not queue.member)
+    return any(flavor == quota.section.flavor for member in others for flavor, _ in member.nominal)
 
 
 @needs("gke-ai:queues", "gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -81,14 +87,18 @@ def _training_runs(stack: ResolvedStack) -> list[Placed[Run]]:
 
 
 def _may_borrow(borrower: Queue, lender: Queue) -> bool:
-    """Whether one queue may borrow accelerators from the other."""
-    for own in borrower.quotas:
-        for lent in borrower.lenders(own):
-            for resource in (NVIDIA_GPU, GOOGLE_TPU) if lent in lender.quotas else ():
-                limit = own.section.borrowing_limit.get(resource)
-                if lent.lendable(resource) and (limit is None or parse_quantity(limit)):
-                    return True
-    return False
+    """Whether one queue may borrow accelerators from the other: each on the way to their common cohort lets it."""
+    above = [borrower.member, *borrower.member.ancestors]
+    lending = [lender.member, *lender.member.ancestors]
+    common = next((cohort for cohort in above if cohort in lending), None)
+    if common is None or borrower is lender:
+        return False
+    takes, gives = above[: above.index(common)], lending[: lending.index(common)]
+    return any(
+        all(member.borrowing.get(cell, 1) for member in takes) and all(member.lends(cell) for member in gives)
+        for cell in borrower.member.nominal.keys() & lender.member.nominal.keys()
+        if cell[1] in (NVIDIA_GPU, GOOGLE_TPU)
+    )
 
 
 @needs("gke-ai:queues")

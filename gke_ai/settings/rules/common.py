@@ -96,6 +96,10 @@ CLASSES = Named("gke-ai:computeClasses", "compute class", lambda stack: _names(s
 SERVERS = Named("gke-ai:serving", "server", lambda stack: _names(stack.settings.serving))
 FLAVORS = Named("gke-ai:queues.flavors", "flavor", lambda stack: _names(stack.queues.flavors))
 CLUSTER_QUEUES = Named("gke-ai:queues.clusterQueues", "cluster queue", lambda s: _names(s.queues.cluster_queues))
+COHORTS = Named(
+    *("gke-ai:queues.cohorts", "cohort"),
+    lambda s: [*_names(s.queues.cohorts), *filter(None, (queue.cohort for queue in s.queues.cluster_queues))],
+)
 PRIORITIES = Named("gke-ai:queues.priorityClasses", "priority class", lambda s: _names(s.queues.priority_classes))
 
 

@@ -16,7 +16,13 @@ from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import needs, rule
 
 # The keys that configure each controller, where the stack installs it.
-_KEYS = {"kueue": ("kueue_version", "manager_replicas", "pods_ready_timeout_seconds"), "jobset": ("jobset_version",)}
+_KEYS = {
+    "kueue": (
+        *("kueue_version", "manager_replicas", "pods_ready_timeout_seconds"),
+        *("fair_sharing", "admission_fair_sharing"),
+    ),
+    "jobset": ("jobset_version",),
+}
 _NAMES = {"kueue": "Kueue", "jobset": "JobSet", **{key: operator.name for key, operator in OPERATORS.items()}}
 # Its predecessors write another field of TrainJobs: https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/go.mod
 OLDEST_KUEUE_FOR_TRAINER = (0, 18)

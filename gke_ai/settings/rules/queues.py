@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.machines.types import GPUS
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.model import Flavor, Workload
+from gke_ai.settings.model import ClusterQueue, Cohort, CohortQuota, Flavor, FlavorQuota, Workload
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack, ResourceFlavor
 from gke_ai.settings.resolved.needs import waits_for_flex_start
@@ -120,6 +120,7 @@ def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     for noun, items in (
         ("flavor", [(flavor, flavor.name) for flavor in queues.flavors]),
         ("cluster queue", [(queue, queue.name) for queue in queues.cluster_queues]),
+        ("cohort", [(cohort, cohort.name) for cohort in queues.cohorts]),
         ("local queue", [(queue, f"{queue.namespace}/{queue.name}") for queue in queues.local_queues]),
         ("priority class", [(priority, priority.name) for priority in queues.priority_classes]),
     ):
@@ -149,26 +150,30 @@ def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(queue.at("flavors"), cause, remedy)
 
 
-@common.each(lambda stack: stack.cluster_queues)
-def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
-    """Quota is for resources that pods request; accelerators are whole numbers."""
-    queue = resolved.section
-    for index, flavor_quota in enumerate(queue.flavors):
-        path = queue.at(f"flavors[{index}].quota")
-        if isinstance(flavor_quota.quota, str):
-            continue
-        if not flavor_quota.quota:
-            cause = f"the quota of flavor {flavor_quota.flavor} is empty. Nothing would ever be admitted"
-            yield Problem(path, cause, f"Write quota: derive, or amounts of {common.join_names(_KNOWN)}")
-        for resource, text in flavor_quota.quota.items():
-            if "/" not in resource and resource not in (*_KNOWN, "pods"):
-                cause = f"{resource} is not a Kubernetes resource. No pod would request it"
-                meant = NVIDIA_GPU if "gpu" in resource.lower() else None
-                remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
-                yield Problem(f'{path}["{resource}"]', cause, remedy)
-            elif "/" in resource and parse_quantity(text).denominator != 1:
-                cause = f"{text} of {resource} is not a whole number. Kubernetes assigns only whole GPUs"
-                yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
+@common.rule
+def quotas_are_of_resources(stack: ResolvedStack) -> Iterator[Problem]:
+    """Quota of queues and cohorts is for resources that pods request; accelerators are whole numbers."""
+    sections: list[ClusterQueue | Cohort] = [*stack.queues.cluster_queues, *stack.queues.cohorts]
+    for section in sections:
+        quotas: Sequence[FlavorQuota | CohortQuota] = section.flavors
+        for index, flavor_quota in enumerate(quotas):
+            if not isinstance(flavor_quota.quota, str):
+                yield from _quota(section.at(f"flavors[{index}].quota"), flavor_quota.flavor, flavor_quota.quota)
+
+
+def _quota(path: str, flavor: str, quota: dict[str, str]) -> Iterator[Problem]:
+    if not quota:
+        cause = f"the quota of flavor {flavor} is empty. Nothing would ever be admitted"
+        yield Problem(path, cause, f"Write quota: derive, or amounts of {common.join_names(_KNOWN)}")
+    for resource, text in quota.items():
+        if "/" not in resource and resource not in (*_KNOWN, "pods"):
+            cause = f"{resource} is not a Kubernetes resource. No pod would request it"
+            meant = NVIDIA_GPU if "gpu" in resource.lower() else None
+            remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
+            yield Problem(f'{path}["{resource}"]', cause, remedy)
+        elif "/" in resource and parse_quantity(text).denominator != 1:
+            cause = f"{text} of {resource} is not a whole number. Kubernetes assigns only whole GPUs"
+            yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
 
 
 @common.needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")

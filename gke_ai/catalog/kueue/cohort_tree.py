@@ -1,0 +1,97 @@
+"""Cluster queues and cohorts as a tree: what each has, lends and may borrow, by flavor and resource.
+
+Counts as Kueue does:
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+Cell = tuple[str, str]
+"""A flavor and a resource."""
+Amounts = Mapping[Cell, Fraction]
+ZERO = Fraction(0)
+
+
+@dataclass(eq=False)
+class Member:
+    """A cluster queue or a cohort, with its own quota, its limits, and what its workloads hold."""
+
+    name: str
+    is_queue: bool = False
+    nominal: Amounts = field(default_factory=dict)
+    lending: Amounts = field(default_factory=dict)
+    borrowing: Amounts = field(default_factory=dict)
+    held: Amounts = field(default_factory=dict)
+    parent: Member | None = field(default=None, repr=False)
+    children: list[Member] = field(default_factory=list, repr=False)
+
+    def join(self, parent: Member) -> None:
+        """Makes the member one of a cohort."""
+        self.parent = parent
+        parent.children.append(self)
+
+    @property
+    def ancestors(self) -> Iterator[Member]:
+        """The cohorts above it, from its own to the root."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+    @property
+    def below(self) -> Iterator[Member]:
+        """It and all members below it."""
+        yield self
+        for child in self.children:
+            yield from child.below
+
+    @property
+    def root(self) -> Member:
+        """The root of its tree."""
+        return [self, *self.ancestors][-1]
+
+    def cells(self) -> set[Cell]:
+        """The flavors and resources that it or a member below it has, limits or holds."""
+        return {cell for member in self.below for part in (member.nominal, member.held) for cell in part}
+
+    def quota(self, cell: Cell) -> Fraction:
+        """What it has: its own quota, and what its members lend to it."""
+        return self.nominal.get(cell, ZERO) + sum((child.lends(cell) for child in self.children), ZERO)
+
+    def kept(self, cell: Cell) -> Fraction:
+        """The part of what it has that it does not lend."""
+        return max(ZERO, self.quota(cell) - self.lending[cell]) if cell in self.lending else ZERO
+
+    def lends(self, cell: Cell) -> Fraction:
+        """The most that it lends to its cohort."""
+        return self.quota(cell) - self.kept(cell)
+
+    def most(self, cell: Cell) -> Fraction:
+        """The most that it may use while nobody else uses anything."""
+        quota = self.quota(cell)
+        if self.parent is None:
+            return quota
+        most = self.kept(cell) + self.parent.most(cell)
+        return min(most, quota + self.borrowing[cell]) if cell in self.borrowing else most
+
+    def used(self, cell: Cell) -> Fraction:
+        """What its workloads hold, and what its members borrow of it."""
+        return self.held.get(cell, ZERO) + sum((child.taken(cell) for child in self.children), ZERO)
+
+    def taken(self, cell: Cell) -> Fraction:
+        """What it uses of the quota that its cohort shares: of what it lends itself, and of what others lend."""
+        return max(ZERO, self.used(cell) - self.kept(cell))
+
+
+def ancestry(name: str, parents: Mapping[str, str]) -> list[str]:
+    """A cohort and those above it, until one would be there twice."""
+    found: list[str] = []
+    above: str | None = name
+    while above and above not in found:
+        found.append(above)
+        above = parents.get(above)
+    return found
