@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from gke_ai.catalog.quantities import round_down
+from gke_ai.catalog.quantities import format_quantity, round_down
 from gke_ai.kube.objects import Object
 from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, quotas_of, reserved
 from gke_ai.kube.values import mapping, quantity, value
@@ -144,6 +144,17 @@ def weight_of(item: Object) -> Fraction:
     """Returns the weight of a cluster queue, a cohort or a local queue for fair sharing."""
     stated = quantity(value(item, "spec", "fairSharing", "weight"))
     return Fraction(1) if stated is None else stated
+
+
+def weight_text(item: Object) -> str:
+    """Returns the weight as a text."""
+    return f"{float(weight_of(item)):g}"
+
+
+def amounts_text(amounts: Mapping[Cell, Fraction]) -> str:
+    """Returns amounts with their resource and flavor, without those that are zero."""
+    stated = ((cell, amount) for cell, amount in sorted(amounts.items()) if amount)
+    return ", ".join(f"{format_quantity(cell[1], amount)} {cell[1]} of {cell[0]}" for cell, amount in stated)
 
 
 def trees(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Iterable[Object] = ()) -> list[Node]:

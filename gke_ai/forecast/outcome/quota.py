@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.outcome.timeline import Histories, History
-from gke_ai.forecast.result.forecast import OverQuota
-from gke_ai.kube.cohorts import ZERO, Node, trees
+from gke_ai.forecast.result.forecast import OverQuota, Share
+from gke_ai.kube.cohorts import ZERO, Node, amounts_text, loans, trees, weight_text
 from gke_ai.kube.objects import Object
 from gke_ai.kube.queues import Cell
 
@@ -32,6 +33,23 @@ def over_quota(histories: Histories) -> tuple[OverQuota, ...]:
         used, quota = (format_quantity(resource, amount) for amount in (over.used, over.quota))
         was_over = before.get((over.queues, over.key), ZERO) >= over.used - over.quota
         result.add(OverQuota(", ".join(over.queues), flavor, resource, used, quota, was_over))
+    return tuple(sorted(result))
+
+
+def shares(histories: Histories) -> tuple[Share, ...]:
+    """Returns the members of cohorts where fair sharing is on, before the change or after it."""
+    before, nodes = {node.title: node for node in _trees(histories, _before)}, _trees(histories, _after)
+    lent: dict[str, dict[Cell, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    for loan in loans(nodes):
+        lent[loan.lender][loan.key] += loan.amount
+    result = []
+    for node in (node for node in nodes if node.parent):
+        old = before.get(node.title)
+        if node.share or (old and old.share):
+            lends, owes = lent[node.title], {key: node.borrowed(key) for key in node.used}
+            weight, share = (weight_text(old.item), old.share) if old else ("", "")
+            figures = (weight, weight_text(node.item), share, node.share, amounts_text(lends), amounts_text(owes))
+            result.append(Share(node.title, *figures))
     return tuple(sorted(result))
 
 

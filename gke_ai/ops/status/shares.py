@@ -19,7 +19,7 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.formats import console
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import list_objects
-from gke_ai.kube.cohorts import ZERO, Loan, Node, loans, trees, weight_of
+from gke_ai.kube.cohorts import ZERO, Loan, Node, loans, trees, weight_text
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import Cell, held, requested
@@ -102,7 +102,7 @@ class Sharing:
             "borrowed": [(loan.borrower, loan.lender, *loan.key, _text(loan.key, loan.amount)) for loan in self.loans],
             "reclaimable": [*self._reclaimable(), *(row for _, row in by_weight)],
             "shares": [
-                (*_names(node)[:2], _plain(node.weight), f"{float(node.part):.0%}", node.share) for node in members
+                (*_names(node)[:2], weight_text(node.item), f"{float(node.part):.0%}", node.share) for node in members
             ],
             "past_usage": [row for queue in self.local_queues for row in _past_usage(queue)],
         }
@@ -212,7 +212,7 @@ def _past_usage(queue: Object) -> Iterator[Row]:
     if past := mapping(queue, "status", "fairSharing", "admissionFairSharingStatus"):
         used = (f"{float(amount):.3g} {name}" for name, amount in amounts(mapping(past, "consumedResources")).items())
         name, target = "/".join(_place(queue, queue["metadata"]["name"])), str(queue["spec"]["clusterQueue"])
-        yield name, target, _plain(weight_of(queue)), ", ".join(used), str(past.get("lastUpdate"))
+        yield name, target, weight_text(queue), ", ".join(used), str(past.get("lastUpdate"))
 
 
 def _names(node: Node) -> Row:
@@ -226,10 +226,6 @@ def _place(item: Object, queue: object) -> tuple[str, str]:
 
 def _priority(workload: Object) -> int:
     return number(workload["spec"].get("priority")) or 0
-
-
-def _plain(weight: Fraction) -> str:
-    return f"{float(weight):g}"
 
 
 def _text(cell: Cell, amount: Fraction) -> str:
