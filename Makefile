@@ -28,7 +28,7 @@ SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
-status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…] [BLOCKS=out.svg]
+status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…] [SHARES=1] [BLOCKS=out.svg]
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]

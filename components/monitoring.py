@@ -38,6 +38,12 @@ class SystemMonitoringArguments(OfCluster, Monitoring):
     channels: Sequence[Input[str]] = ()  # type: ignore[assignment]
     queues: bool = False
     """Kueue runs in the cluster."""
+    cohorts: bool = False
+    """Its queues share quota in cohorts."""
+    fair_sharing: bool = False
+    """They share it by weight."""
+    past_usage: bool = False
+    """Kueue orders workloads by the past usage of their local queues."""
     servers: Sequence[MonitoredServer] = ()
     """Model servers to monitor."""
     job_namespaces: Sequence[str] = ()
@@ -55,10 +61,10 @@ class SystemMonitoringArguments(OfCluster, Monitoring):
 class SystemMonitoring(Component):
     """Dashboards of the stack's queues, servers, accelerators and Jobs in Cloud Monitoring, and alerts.
 
-    The alerts: a queue has waiting workloads and admits none, or Kueue sends no metrics; a queue's workloads are
-    preempted many times within an hour; a server has no ready replica; a tenant has accelerators that Kueue does not
-    count. The queries are PromQL and may name metrics that do not exist yet: the first samples arrive minutes after the
-    first `up`.
+    The alerts: a queue has waiting workloads and admits none, or Kueue sends no metrics; a queue waits while others use
+    its quota; a queue's workloads are preempted many times within an hour; a server has no ready replica; a tenant has
+    accelerators that Kueue does not count. The queries are PromQL and may name metrics that do not exist yet: the first
+    samples arrive minutes after the first `up`.
 
     Kueue serves its metrics over TLS to clients that Kubernetes allows to get `/metrics`. A service account has only
     this permission, and Managed Service for Prometheus reads its token from a Secret that Kubernetes fills. Kueue
@@ -97,6 +103,8 @@ class SystemMonitoring(Component):
         charts_by_topic = all_charts(
             cluster, queues, servers, args.job_namespaces, args.jobsets, args.accelerators, args.tpus
         )
+        if queues and (args.cohorts or args.past_usage):
+            charts_by_topic += [("shares", dashboards.share_charts(cluster, args.fair_sharing, args.past_usage))]
 
         if queues:
             self._collect_kueue()
@@ -109,6 +117,18 @@ class SystemMonitoring(Component):
         ]
         if monitoring.alerts and queues:
             self._queue_alerts(monitoring)
+        if monitoring.alerts and queues and args.cohorts:
+            minutes = monitoring.queue_stuck_minutes
+            self._alert(
+                "queue-starved",
+                f"{cluster}: a queue is starved",
+                "WARNING",
+                [("Workloads wait and others use the queue's quota", dashboards.starved(cluster), minutes)],
+                f"For {minutes} minutes workloads have waited in a cluster queue of whose own quota others use a part. "
+                "Its `preemption.reclaimWithinCohort`, or the priority of its workloads, keeps it from taking the "
+                "quota back. The dashboard of shares shows since when. To see who borrows it, and what comes back:\n\n"
+                "    gke-ai status --stack STACK --shares",
+            )
         if monitoring.alerts and queues and tenants:
             self._alert(
                 "uncounted-accelerators",

@@ -20,17 +20,37 @@ verb = gke_ai.section("Look at a stack or a cluster")
 @verb("""
 gke-ai status --stack prod --namespace team-a
 gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no stack
+gke-ai status --stack prod --shares    # who is starved, who borrows from whom
 """)
 @options.option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
 @options.option("--namespace", default="", help="list only what is in this namespace, in full")
 @options.option("--queue", default="", help="list only workloads of this local queue, in full")
 @click.option("--watch", is_flag=True, help="redraw the status on one screen until Ctrl-C")
+@options.option("--shares", is_flag=True, help="print only how the queues share quota: who lacks, borrows and lends")
+@options.json_option
 @options.blocks_option
 @options.with_stack(context=True)
-def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool, blocks: Path | None) -> None:
+def status(
+    stack: Stack,
+    everything: bool,
+    namespace: str,
+    queue: str,
+    watch: bool,
+    shares: bool,
+    json: Path | None,
+    blocks: Path | None,
+) -> None:
     """Prints what runs, what waits and why."""
     from gke_ai.ops.status import command as status
+    from gke_ai.ops.status import shares as sharing
 
+    if shares and (everything or namespace or queue or watch or blocks):
+        raise click.UsageError("--shares prints the shares of the whole cluster. Leave out all options but --json.")
+    if json and not shares:
+        raise click.UsageError("--json has no effect without --shares. Add --shares.")
+    if shares:
+        sharing.show(stack, json)
+        return
     selection = status.Selection(everything, namespace, queue)
     if not watch:
         status.show(stack, selection, blocks)

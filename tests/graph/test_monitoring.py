@@ -37,6 +37,7 @@ SERVERS = [
 EVERYTHING: Any = {"project": PROJECT, "cluster": "ai", "channels": [CHANNEL]}
 EVERYTHING |= {"servers": SERVERS, "job_namespaces": ["llm", "train"]}
 EVERYTHING |= dict.fromkeys(("queues", "jobsets", "accelerators", "tpus"), True)
+EVERYTHING |= dict.fromkeys(("cohorts", "fair_sharing", "past_usage"), True)
 Monitor = Callable[..., Record]
 
 
@@ -97,7 +98,7 @@ def walk(value: Any) -> Iterator[Any]:
 def test_google_takes_dashboards_and_alerts_and_gives_back_all_of_a_dashboard(monitored: Record) -> None:
     bodies = [(DASHBOARD, dashboard) for dashboard in inputs_of(monitored, "Dashboard")]
     bodies += [(ALERT_POLICY, policy) for policy in inputs_of(monitored, "AlertPolicy")]
-    assert len(bodies) == 4 + 2 + 4
+    assert len(bodies) == 5 + 3 + 4
     for token, inputs in bodies:
         assert problems(token, inputs) == []
     for board in boards(monitored).values():
@@ -214,7 +215,7 @@ def test_dashboards_cover_only_the_parts_of_the_stack(monitor: Monitor) -> None:
     nothing = {"servers": [], "job_namespaces": [], "queues": False, "accelerators": False}
     empty = monitor(**nothing)
     assert (empty.all("Dashboard"), empty.all("AlertPolicy")) == ([], [])
-    assert list(boards(monitor(**{**nothing, "queues": True}))) == ["ai: queues"]
+    assert list(boards(monitor(**{**nothing, "queues": True}))) == ["ai: queues", "ai: shares"]
     assert list(boards(monitor(**{**nothing, "job_namespaces": ["llm"]}))) == ["ai: jobs"]
     for part, metrics in (("jobsets", "kube_jobset"), ("tpus", "tensorcore"), ("queues", "kueue_")):
         assert metrics not in json.dumps(boards(monitor(**{part: False})))

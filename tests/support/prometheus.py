@@ -1,5 +1,6 @@
 """Runs a Prometheus for a test, which writes samples of any time into it and queries them."""
 
+import math
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,11 @@ class Series:
     values: Sequence[float | None]
 
 
+def number(value: float) -> float | str:
+    """A number as JSON of Protobuf has it: a text if it is none of JSON's own."""
+    return value if math.isfinite(value) else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+
+
 @dataclass(frozen=True)
 class Prometheus:
     """A Prometheus at `url`. `now` is the evaluation time of queries."""
@@ -40,7 +46,7 @@ class Prometheus:
     def _metric(self, series: Series) -> dict[str, Any]:
         attributes = [{"key": name, "value": {"stringValue": value}} for name, value in series.labels.items()]
         points = [
-            {"timeUnixNano": str((self.now - 60 * age) * 10**9), "asDouble": value, "attributes": attributes}
+            {"timeUnixNano": str((self.now - 60 * age) * 10**9), "asDouble": number(value), "attributes": attributes}
             for age, value in zip(range(len(series.values) - 1, -1, -1), series.values, strict=True)
             if value is not None
         ]

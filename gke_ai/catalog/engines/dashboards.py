@@ -106,6 +106,31 @@ def queue_charts(cluster: str) -> list[Chart]:
     ]
 
 
+def share_charts(cluster: str, fair_sharing: bool, past_usage: bool) -> list[Chart]:
+    """Returns charts of what queues borrow and lend, and of their shares and past usage where Kueue counts them.
+
+    Kueue states the share of whoever borrows with weight 0 as NaN or infinite: it has no line.
+    """
+    usage, nominal, limit = (
+        _of_queue(cluster, metric, resource="|".join(ACCELERATORS))
+        for metric in ("resource_usage", "nominal_quota", "lending_limit")
+    )
+    left = f"({nominal} - {usage})"
+    charts = [
+        Chart("Accelerators borrowed", f"{usage} - {nominal} > 0"),
+        Chart("Unused accelerators that a queue lends", f"({left} < {limit} or {limit}) > 0"),
+    ]
+    if fair_sharing:
+        members = ("cluster_queue", "cohort")
+        shares = {of: f"max by ({of}) (kueue_{of}_weighted_share{selector(cluster)}) < Inf" for of in members}
+        charts.append(Chart("Share: thousandths of the lendable quota that are borrowed, by weight", shares))
+    if past_usage:
+        by = "cluster_queue, exported_namespace, name"
+        usage = f"max by ({by}) (kueue_local_queue_admission_fair_sharing_usage{selector(cluster)})"
+        charts.append(Chart("Past usage of local queues, by weight", usage))
+    return charts
+
+
 def server_charts(cluster: str, servers: Sequence[MonitoredServer]) -> list[Chart]:
     """Returns charts of servers: replicas, and the load of each engine."""
     every = selector(
@@ -192,6 +217,33 @@ def stuck(cluster: str) -> str:
     moved = f"sum by (cluster_queue) (increase({admitted}[{RECENT_MINUTES}m])) > 0"
     first = f"sum by (cluster_queue) ({admitted} unless {admitted} offset {RECENT_MINUTES}m)"
     return f"{pending(cluster, 'cluster_queue')} > 0 unless on (cluster_queue) ({moved} or {first})"
+
+
+def starved(cluster: str) -> str:
+    """Returns the query for queues with waiting workloads and unused quota of which others use a part.
+
+    What is free at the root of the tree is less than what the queue has left. Counts what queues do not lend, but not
+    the lending limits of cohorts. `kueue_cohort_subtree_quota` and `kueue_cluster_queue_info` have the gate
+    MetricsForCohorts, on by default since 0.18.
+    """
+    used, nominal, limit = (
+        _of_queue(cluster, metric) for metric in ("resource_reservation", "nominal_quota", "lending_limit")
+    )
+    root = f"max by (cluster_queue, root_cohort) (kueue_cluster_queue_info{selector(cluster)})"
+    in_root = f"* on (cluster_queue) group_left (root_cohort) {root}"
+    shared = f"clamp_min({used} - clamp_min({nominal} - {limit}, 0), 0)"
+    quota = f"max by (cohort, flavor, resource) (kueue_cohort_subtree_quota{selector(cluster)})"
+    total = f'label_replace({quota}, "root_cohort", "$1", "cohort", "(.*)")'
+    cells = "(root_cohort, flavor, resource)"
+    free = f"(sum by {cells} ({total}) - sum by {cells} ({shared} {in_root}))"
+    waits = f"sum by (cluster_queue, resource) (kueue_cluster_queue_resource_pending{selector(cluster)}) > 0"
+    left = f"({nominal} - {used} > 0) {in_root}"
+    return f"({left} > on {cells} group_left () {free}) and on (cluster_queue, resource) ({waits})"
+
+
+def _of_queue(cluster: str, metric: str, **labels: str) -> str:
+    here = selector(cluster, **labels)
+    return f"max by (cluster_queue, flavor, resource) (kueue_cluster_queue_{metric}{here})"
 
 
 def silent(cluster: str) -> str:

@@ -11,7 +11,7 @@ from gke_ai.forecast.outcome.clock import Clock, clock
 from gke_ai.forecast.outcome.cluster import Owners, controllers, ready_steps, replicas
 from gke_ai.forecast.outcome.interruptions import by_workload, interrupted, interruptions, serves
 from gke_ai.forecast.outcome.queue import Queue, queue
-from gke_ai.forecast.outcome.quota import over_quota
+from gke_ai.forecast.outcome.quota import over_quota, shares
 from gke_ai.forecast.outcome.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.outcome.waits import lacks_node, waits
 from gke_ai.forecast.result.forecast import Count, Duration, Forecast, Lane
@@ -76,6 +76,7 @@ def outcome(
         ends=ends,
         interruptions=interrupts,
         over_quota=over_quota(objects),
+        shares=shares(objects),
         nodes=cluster.nodes(objects),
         servers=cluster.servers(objects, time, timeline.ended),
         accelerators=cluster.accelerators(objects, time, timeline.ended, horizon, left),

@@ -37,6 +37,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
             ("cluster queues", "flavor", "resource", "since", "used", "quota"),
             map(_over_quota, forecast.over_quota),
         ),
+        ("Shares", ("queue or cohort", "weight", "Kueue's share", "lends", "owes"), map(_share, forecast.shares)),
         ("Ended", ("workload", "how", "after"), map(_ended, forecast.ends)),
         (
             "Interrupted",
@@ -65,6 +66,11 @@ def _started(item: results.Start) -> Row:
 def _over_quota(item: results.OverQuota) -> Row:
     since = "before the change" if item.before else "the change"
     return item.queues, item.flavor, item.resource, since, item.used, item.quota
+
+
+def _share(item: results.Share) -> Row:
+    weight, share = _moved(item.weight_before, item.weight_after), _moved(item.share_before, item.share_after)
+    return item.name, weight, share, item.lends or "–", item.owes or "–"
 
 
 def _ended(item: results.End) -> Row:
@@ -181,7 +187,7 @@ def named(workload: WorkloadName, replicas: int) -> str:
 
 
 def _moved(before: object, after: object) -> str:
-    return str(before) if before == after else f"{before} → {after}"
+    return str(before) if before == after else f"{'–' if before == '' else before} → {'–' if after == '' else after}"
 
 
 def clock(seconds: int) -> str:

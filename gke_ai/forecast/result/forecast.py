@@ -118,6 +118,22 @@ class OverQuota:
 
 
 @dataclass(frozen=True, order=True)
+class Share:
+    """A cluster queue or cohort under fair sharing: its weight, and Kueue's figure of what it borrows by weight.
+
+    Empty where fair sharing is off. `lends` and `owes` are amounts at the end.
+    """
+
+    name: str
+    weight_before: str
+    weight_after: str
+    share_before: str
+    share_after: str
+    lends: str = ""
+    owes: str = ""
+
+
+@dataclass(frozen=True, order=True)
 class Nodes:
     """The nodes of a pool: how many there are before and after, and how many come and go meanwhile."""
 
@@ -241,6 +257,7 @@ class Forecast:
     ends: tuple[End, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
     over_quota: tuple[OverQuota, ...] = ()
+    shares: tuple[Share, ...] = ()
     nodes: tuple[Nodes, ...] = ()
     placed_before: tuple[BlockNode, ...] = ()
     placed_after: tuple[BlockNode, ...] = ()

@@ -21,6 +21,7 @@ from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE,
 from gke_ai.review.report.graph import MARKS
 from gke_ai.review.report.interruptions import NOTE, interruptions
 from gke_ai.review.report.policies import MANDATORY, Verdict, Violation
+from gke_ai.review.report.shares import COLUMNS, share_rows
 from gke_ai.settings.calibration import Calibration
 from gke_ai.workspace.prices import Prices
 
@@ -78,6 +79,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         interrupted(plan),
         bullets("Warnings", alike(plan, plan.warnings), 1),
         accelerators(plan, options.prices),
+        shares(plan),
         bullets("Capacity", alike(plan, [*ends(plan.after), *remarks(plan.after, options.measured)]), 1),
         *([] if forbidden else judged),
         bullets("Not checked", alike(plan, plan.unchecked), 1),
@@ -214,6 +216,14 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
     detail = table(["capacity", "accelerator", "from", "before", "after"], shown)
     rest = [folded(f"By pool and workload ({len(places)})", detail)]
     return Section("Accelerators", [" ".join(notes), table(head, rows)], rest, 2)
+
+
+def shares(plan: PlannedUpdate) -> Section:
+    """Shows how the members of cohorts share quota, if there is a cohort."""
+    rows = [[text(cell) for cell in row] for row in share_rows(plan)]
+    return Section(
+        "Shares", [], [long("Cohorts and their members", table(COLUMNS, rows), len(rows))] if rows else [], 2
+    )
 
 
 def place_of(supply: Supply) -> tuple[tuple[str, str], str]:

@@ -64,7 +64,8 @@ class Monitoring(Section):
     channels: list[str] = Field(default=[], examples=[["projects/my-project/notificationChannels/123"]])
     """Notification channels of the alerts: projects/PROJECT/notificationChannels/ID."""
     queue_stuck_minutes: int = Field(default=60, ge=5, le=1410)
-    """Time for which a queue may have pending workloads and admit none before an alert, in minutes."""
+    """Time for which a queue may have pending workloads and admit none, or lack quota that others use, before an alert,
+    in minutes."""
     preemptions_per_hour: int = Field(default=10, ge=1)
     """Preemptions of a queue per hour that cause an alert."""
     server_down_minutes: int = Field(default=5, ge=1, le=1410)
