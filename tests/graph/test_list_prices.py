@@ -38,7 +38,7 @@ def in_dollars(name: str, own: prices.Prices = DEFAULT) -> str:
     """The section of accelerators of a page that creates a stack."""
     record = shared_record(configuration(name), True)
     after = {resource.urn: resource for resource in resources(record)}
-    section = pages.accelerators(PlannedUpdate("prod", {}, after, [], [], []), own)
+    section = pages.accelerators(PlannedUpdate("prod", {}, after, (), (), ()), own)
     return "\n\n".join(section.always)
 
 
