@@ -347,6 +347,8 @@ class GkeCluster(AnyCluster):
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=cluster_fields.maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
+            # Stated when off, too: the provider keeps the cloud's value of an omitted block. A change is in place.
+            cost_management_config={"enabled": cluster.cost_allocation},
             # An empty group turns Google Groups off in an update, but the provider crashes if it creates or replaces a
             # cluster with one: https://github.com/hashicorp/terraform-provider-google/issues/11144
             authenticator_groups_config={"security_group": features.security_group}

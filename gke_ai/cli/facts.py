@@ -40,6 +40,17 @@ def capacity(stack: str, config: Path | None, output: Path | None, compute: str)
     sys.exit(show(Stack(name_of(stack, config), config), output, compute or COMPUTE))
 
 
+@verb("gke-ai prices --stack prod")
+@file_option("--output", help="file of the price table. Default: prices/STACK.yaml")
+@click.option("--billing", default="", help="address of the Cloud Billing Catalog API. Default: Google's")
+@stack_options
+def prices(stack: str, config: Path | None, output: Path | None, billing: str) -> None:
+    """Reads Google's list prices of the machines of a stack, and writes them as a price table of today."""
+    from gke_ai.ops.facts.prices import BILLING, show
+
+    sys.exit(show(Stack(name_of(stack, config), config), output, billing or BILLING))
+
+
 @verb("gke-ai trace-generate --stack prod --jobs 500 > trace.csv")
 @option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
 @option("--seed", type=int, default=1, show_default=True, help="seed of the draws")

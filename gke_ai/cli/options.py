@@ -197,6 +197,6 @@ def open_environments(file: Path, options: Mapping[str, Any]) -> None:
 json_option = file_option("--json", help="file for the result as JSON")
 picture_option = file_option("--picture", help="file for the picture as SVG. Default: in the emulator's state")
 blocks_option = file_option("--blocks", help="file for a picture of the blocks of the network as SVG: docs/topology.md")
-prices_option = file_option("--prices", help="price table in YAML: docs/costs.md")
+prices_option = file_option("--prices", help="own price table in YAML: docs/report.md#prices. Default: list prices")
 snapshot_option = file_option("--snapshot", help="file that `gke-ai snapshot` printed")
 yes_option = option("--yes", is_flag=True, help="do not ask")

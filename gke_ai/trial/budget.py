@@ -86,7 +86,7 @@ def limit(hourly: Decimal, currency: str, budget: Decimal, minutes: int, times: 
 def hourly_cost(resources: Mapping[str, Resource], prices: Prices) -> Decimal:
     """Returns the cost per hour of all machines at their maximum. Stops if a price is missing."""
     accelerators = total(supplies(resources), prices)
-    cost, missing = accelerators.cost[1], [*accelerators.unpriced]
+    cost, missing = accelerators.cost[1], [key for _, key in accelerators.unpriced]
     for pool in resources.values():
         if pool.type != NODE_POOL or accelerated(pool):
             continue

@@ -92,7 +92,7 @@ def trial(options: Options) -> None:
     """
     prices = read_prices(options.prices)
     if prices is None:
-        raise Stop("A trial needs prices to keep a budget, and this project has none. Add --prices: docs/costs.md")
+        raise Stop("A trial keeps a budget by prices of your own, not by list prices. Add --prices: docs/costs.md")
     if earlier := read(options.stack):
         raise Stop(refusal(earlier))
     if not os.access(options.output.parent, os.W_OK):

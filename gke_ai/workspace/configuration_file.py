@@ -12,9 +12,11 @@ import yaml
 from gke_ai import settings
 from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
+from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.section_files import PREFIX, folder_of
 from gke_ai.settings import Problem, ResolvedStack, calibration
 from gke_ai.settings.calibration import Calibration
+from gke_ai.settings.model import Cluster
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
@@ -123,6 +125,13 @@ def read_figures(file: Path) -> Calibration:
     except calibration.BadCalibration as bad:
         lines = (f"{CALIBRATION}: {where and f'{where}: '}{cause}. {remedy}." for where, cause, remedy in bad.mistakes)
         raise Stop("\n".join(lines)) from None
+
+
+def read_region(path: Path) -> str:
+    """Returns the region of the cluster of a configuration file; its default if the file names none."""
+    cluster = read_sections(path).get(f"{PREFIX}cluster")
+    location = cluster.get("location", Cluster().location) if isinstance(cluster, Mapping) else Cluster().location
+    return region_of(str(location))
 
 
 def read_prices(path: Path | None) -> prices.Prices | None:

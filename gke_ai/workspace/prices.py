@@ -1,21 +1,23 @@
-"""Price tables for the report. You supply the prices; this project contains none.
+"""Prices per hour: those of a team's own table, else Google's list prices of the region.
 
-A price table is a YAML file:
+A team's own table is a YAML file:
 
     currency: EUR
-    date: 2026-11-20            # date of the prices, which the report shows
+    date: 2026-11-20            # date of the prices, which every output shows
+    region: us-west4            # optional: the prices are those of this region, and of no other
     perHour:
       g2-standard-24/spot: 0    # price of one machine per hour, by machine type and capacity mode
       nvidia-l4/onDemand: 0     # price of one accelerator per hour, if GKE chooses the machine (Autopilot)
 
-Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`. A Spot price that
-the table lacks is Google's list price, if gke-ai capacity has asked for it and its currency is the same.
+Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`. A price that the
+table lacks is Google's answer to gke-ai capacity (Spot), else a list price of `gke_ai.catalog.machines.list_prices`, if
+its currency is the same. What none of them has is a gap: no other region, mode or machine stands in for it.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -23,11 +25,14 @@ from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.list_prices import CURRENCY, LIST_PRICES
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.machines.types import GPUS, MACHINES
+from gke_ai.catalog.machines.zones import ZONES
 from gke_ai.settings.calibration import Calibration
 
 KEYS = ("currency", "date", "perHour")
+OPTIONAL = ("region",)
 PRICED = (*MACHINES, *GPUS, *(version.accelerator for version in VERSIONS.values()))
 
 
@@ -36,17 +41,64 @@ class BadPrices(ValueError):
 
 
 @dataclass(frozen=True)
+class GooglePrice:
+    """A list price of Google per hour, and the day on which it was read."""
+
+    per_hour: Decimal
+    date: str
+
+
+@dataclass(frozen=True)
 class Prices:
-    """Prices per hour, by `machine type or accelerator/capacity mode`. `google` has the sources of Google's prices."""
+    """Prices per hour, by `machine type or accelerator/capacity mode`.
+
+    `per_hour` are a team's own, of `own_region` or of any region. `google` has those of Google by region and key.
+    `region` is that of the stack.
+    """
 
     currency: str
     date: str
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
-    google: Mapping[str, str] = field(default_factory=dict)
+    own_region: str = ""
+    google: Mapping[tuple[str, str], GooglePrice] = field(default_factory=dict)
+    region: str = ""
 
-    def of(self, name: str, capacity: str) -> Decimal | None:
-        """Returns the price of a machine or accelerator per hour, or None."""
-        return self.per_hour.get(f"{name}/{capacity}")
+    def of(self, name: str, capacity: str, region: str = "") -> Decimal | None:
+        """Returns the price of a machine or accelerator per hour in a region, or None. Default: that of the stack."""
+        return self.at(f"{name}/{capacity}", region)
+
+    def at(self, key: str, region: str = "") -> Decimal | None:
+        """Returns the price of a key per hour, or None."""
+        region = region or self.region
+        if self._is_own(key, region):
+            return self.per_hour[key]
+        listed = self.google.get((region, key))
+        return listed.per_hour if listed else None
+
+    def remarks(self, keys: Iterable[tuple[str, str]]) -> list[str]:
+        """Says of regions and keys (`machine/mode`) what their prices are and of which day, and names each gap."""
+        origins: dict[str, list[str]] = {}
+        for region, key in sorted({(region or self.region, key) for region, key in keys}):
+            if self._is_own(key, region):
+                origin = f"own table of {self.date}"
+            elif listed := self.google.get((region, key)):
+                origin = f"Google's list price in {region} on {listed.date}"
+            else:
+                origin = ""
+            origins.setdefault(origin, []).append(key if origin else self.gap(key, region))
+        gaps = origins.pop("", [])
+        lines = [f"Prices in {self.currency} per hour of {', '.join(of)}: {origin}." for origin, of in origins.items()]
+        lines += [f"Not in the sums: {gap}." for gap in gaps]
+        other = f"Google's list prices are in {CURRENCY}, so none of them is added to prices in {self.currency}."
+        return [*lines, *([other] if gaps and self.currency != CURRENCY else [])]
+
+    def gap(self, key: str, region: str = "") -> str:
+        """Says which price is missing."""
+        place = region or self.region
+        return f"no price for {key}{f' in {place}' if place else ''}"
+
+    def _is_own(self, key: str, region: str) -> bool:
+        return key in self.per_hour and self.own_region in ("", region)
 
 
 def read(path: Path) -> Prices:
@@ -65,20 +117,22 @@ def parse(content: Any) -> Prices:
     if mistakes:
         raise BadPrices("\n".join(f"  - {mistake}" for mistake in mistakes))
     per_hour = {key: Decimal(str(price)) for key, price in content["perHour"].items()}
-    return Prices(str(content["currency"]), str(content["date"]), per_hour)
+    return Prices(str(content["currency"]), str(content["date"]), per_hour, str(content.get("region") or ""))
 
 
-def with_google(prices: Prices | None, measured: Calibration) -> Prices | None:
-    """Adds the Spot prices of a calibration file that a price table lacks, if they have its currency."""
-    if prices is None:
-        return None
-    spot = {f"{price.machine_type}/spot": price for price in measured.spot_prices if price.currency == prices.currency}
-    lacking = {key: price for key, price in spot.items() if key not in prices.per_hour}
-    return replace(
-        prices,
-        per_hour={**prices.per_hour, **{key: price.per_hour for key, price in lacking.items()}},
-        google={key: f"in {price.region} on {price.asked_on}" for key, price in lacking.items()},
-    )
+def with_google(own: Prices | None, measured: Calibration, region: str) -> Prices:
+    """Adds Google's prices in the currency of a team's own table: the answers of a calibration file, and list prices.
+
+    Without a table, the currency is that of the list prices.
+    """
+    prices = own or Prices(CURRENCY, "")
+    listed = {at: GooglePrice(price.per_hour, price.date) for at, price in LIST_PRICES.items()}
+    asked = {
+        (price.region, f"{price.machine_type}/spot"): GooglePrice(price.per_hour, str(price.asked_on))
+        for price in measured.spot_prices
+        if price.currency == prices.currency
+    }
+    return replace(prices, google={**(listed if prices.currency == CURRENCY else {}), **asked}, region=region)
 
 
 def problems(content: Any) -> Iterator[str]:
@@ -86,8 +140,10 @@ def problems(content: Any) -> Iterator[str]:
     if not isinstance(content, Mapping):
         yield f"it has no keys. Add {', '.join(KEYS)}."
         return
-    for key in content.keys() - set(KEYS):
-        yield f"{key}: there is no such key. It has no effect. Use {', '.join(KEYS)}."
+    for key in content.keys() - {*KEYS, *OPTIONAL}:
+        yield f"{key}: there is no such key. It has no effect. Use {', '.join((*KEYS, *OPTIONAL))}."
+    if (region := content.get("region")) is not None and str(region) not in ZONES:
+        yield f"region: {region!r} is not a region of the catalog. No price would count. Use one such as us-west4."
     for key in KEYS:
         if content.get(key) in (None, ""):
             yield f"{key} is missing. Sums are meaningless without it. Add it."

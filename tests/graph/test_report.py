@@ -283,8 +283,8 @@ def test_compute_class_costs_between_its_cheapest_and_its_dearest_choice() -> No
 
 def test_machine_without_a_price_is_named_and_not_free() -> None:
     text = written(RECORDED["change"], prices=priced(**{"g2-standard-24/onDemand": 2}))
-    assert "Not in the sums, because they have no price:** `g2-standard-48/onDemand`" in text
-    assert "| onDemand | `nvidia-l4` | 6 | **8** | 6.00 | ? |" in text
+    assert "- Not in the sums: no price for g2-standard-48/onDemand in us-central1." in text
+    assert "| onDemand | `nvidia-l4` | 6 | **8** | 6.00 | no price |" in text
     both = priced(**{"g2-standard-24/onDemand": 2, "g2-standard-48/onDemand": 4})
     assert "| 6.00 | 8.00 |" in written(RECORDED["change"], prices=both)
 

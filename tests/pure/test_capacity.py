@@ -388,13 +388,13 @@ def test_report_names_what_google_said_of_the_machines_of_the_plan(tmp_path: Pat
 def test_report_uses_googles_price_where_the_table_has_none(tmp_path: Path) -> None:
     text = planned(tmp_path, per_hour={"g2-standard-48/spot": 3})
     assert "| spot | `nvidia-l4` | 0 | **6** | 0.00 | 1.44 |" in text
-    assert "`g2-standard-24/spot`: Google's list price in us-central1 on 2026-11-20." in text
+    assert "Prices in USD per hour of g2-standard-24/spot: Google's list price in us-central1 on 2026-11-20." in text
     own = planned(tmp_path, per_hour={"g2-standard-24/spot": 2})
     assert "| 0.00 | 6.00 |" in own
     assert "Google's list price in" not in own
     table_in_euro = prices.read(table(tmp_path, {"g2-standard-48/spot": 3}, "EUR"))
-    assert prices.with_google(table_in_euro, FIGURES) == table_in_euro, "a price in another currency is not used"
-    assert prices.with_google(None, FIGURES) is None
+    in_euro = prices.with_google(table_in_euro, FIGURES, "us-central1")
+    assert in_euro.of("g2-standard-24", "spot") is None, "a price in another currency is not used"
 
 
 def test_rehearsal_names_what_google_said_and_uses_its_price(

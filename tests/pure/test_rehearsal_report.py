@@ -103,8 +103,10 @@ def test_who_is_evicted_why_at_what_cost_and_how_often_interrupted_is_in_the_tab
     assert tables["Nodes"] == [("cheap", "g2-standard-12", "Spot", "0", "4", "0", "4")]
     assert "Interrupted" not in tables
     prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
-    assert [row[-2:] for row in rows_of("Accelerators", BUSY, prices)] == [("0.0 → 1.5", "0.00 → 2.00")]
-    assert [row[-1] for row in rows_of("Accelerators", BUSY, Prices("EUR", "", {}))] == ["no price"]
+    assert [row[-3:] for row in rows_of("Accelerators", BUSY, prices)] == [("0.0 → 1.5", "0.00 → 2.00", "0.00")]
+    gaps = Prices("EUR", "", {})
+    assert [row[-2:] for row in rows_of("Accelerators", BUSY, gaps)] == [("no price for g2-standard-12/spot", "–")]
+    assert "Not in the sums: no price for g2-standard-12/spot." in rehearsal.remarks(BUSY, gaps)
     upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
     assert rows_of("Interrupted", upgraded) == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
 

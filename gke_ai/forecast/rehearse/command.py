@@ -34,7 +34,7 @@ from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import client_of, request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, echo, write
-from gke_ai.workspace.configuration_file import read_calibration, read_prices
+from gke_ai.workspace.configuration_file import read_calibration, read_prices, read_region
 from gke_ai.workspace.emulated import state
 from gke_ai.workspace.prices import with_google
 
@@ -67,7 +67,7 @@ class Options:
         picture: File for the picture. Default: in the emulator's state.
         blocks: File for the picture of the blocks, if the change moves pods there. Default: in the emulator's state.
         markdown: File for the result as Markdown.
-        prices: Price table in YAML.
+        prices: A team's own price table in YAML. Default: Google's list prices, with a configuration.
     """
 
     stack: str = "dev"
@@ -96,7 +96,8 @@ def show(options: Options) -> None:
         print(f"The {same} the same before and after, so there is no change to rehearse.")
         return
     if not options.manifests:
-        prices = with_google(prices, read_calibration(sources.changed(options.stack, options.config)))
+        config = sources.changed(options.stack, options.config)
+        prices = with_google(prices, read_calibration(config), read_region(config))
     written = {options.json: forecast.written()} if options.json else {}
     picture = options.picture or state("reports", f"{options.stack}-rehearsal.svg")
     written[picture] = rehearsal_picture.drawn(forecast)

@@ -17,7 +17,7 @@ SHORTENED = "_Omitted: the tables, because they are too long for a comment. `gke
 def rehearsed(forecast: Forecast, prices: Prices | None) -> tuple[str, str]:
     """Returns what the change does in the queue, and the tables."""
     parts = titled([*rehearsal.tables(forecast, prices), rehearsal.sources(forecast)])
-    remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
+    remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast, prices))
     opening = f"{text(rehearsal_headline.sentence(forecast))}\n\n{remarks}"
     return opening, folded("Workloads, servers and nodes", parts)
 

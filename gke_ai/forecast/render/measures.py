@@ -49,6 +49,7 @@ WORK: Measures = {
     "busiest": Measure("busiest hour", Unit.SHARE),
     "used_hours": Measure("accelerator-hours", Unit.HOURS),
     "lost_hours": Measure("lost", Unit.HOURS),
+    "lost_cost": Measure("cost of the lost", Unit.MONEY),
     "preemptions": Measure("preemptions", Unit.COUNT),
     "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
 }
@@ -63,6 +64,7 @@ NODES: Measures = {
     "refused": Measure("refused nodes", Unit.COUNT, rare=True),
     "stockout_hours": Measure("hours of stock-out", Unit.HOURS, rare=True),
     "cost": Measure("cost", Unit.MONEY),
+    "idle_cost": Measure("of it idle", Unit.MONEY),
 }
 
 

@@ -141,21 +141,28 @@ def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizo
         before, after = (round(of * entry.per_node, 1) for of in (entry.node_hours_before, entry.node_hours_after))
         used = _moved(entry.used_before, entry.used_after)
         row: Row = (entry.accelerator, title_of(entry.capacity), entry.machine, nodes, used, _moved(before, after))
-        rows.append((*row, _cost(entry, prices)) if prices else row)
-    return "Accelerators", (*columns, f"{prices.currency} per hour") if prices else columns, rows
+        rows.append((*row, *_costs(entry, prices)) if prices else row)
+    money = (f"{prices.currency} per hour", "of them idle") if prices else ()
+    return "Accelerators", (*columns, *money), rows
 
 
-def _cost(entry: Accelerators, prices: Prices) -> str:
+def _costs(entry: Accelerators, prices: Prices) -> tuple[str, str]:
+    """The cost per hour of the nodes, and of their accelerators that no pod uses, before and after."""
     price = prices.of(entry.machine, entry.capacity)
     if price is None:
-        return "no price"
-    counts = (entry.nodes_before, entry.nodes_after)
-    before, after = ((nodes * price).quantize(Decimal("0.01"), ROUND_HALF_UP) for nodes in counts)
-    return _moved(f"{before:,}", f"{after:,}")
+        return prices.gap(f"{entry.machine}/{entry.capacity}"), "–"
+    nodes = [(entry.nodes_before, entry.used_before), (entry.nodes_after, entry.used_after)]
+    of_all = [_money(count * price) for count, _ in nodes]
+    idle = [_money(max(Decimal(0), (count - Decimal(used) / entry.per_node) * price)) for count, used in nodes]
+    return _moved(*of_all), _moved(*idle)
 
 
-def remarks(forecast: Forecast) -> list[str]:
-    """Returns what a reader must know of the result: whether it settled, how time ran, and what differs."""
+def _money(amount: Decimal) -> str:
+    return f"{amount.quantize(Decimal('0.01'), ROUND_HALF_UP):,}"
+
+
+def remarks(forecast: Forecast, prices: Prices | None = None) -> list[str]:
+    """Returns what a reader must know of the result: whether it settled, how time ran, what differs, and prices."""
     settled = (
         f"Settled {minutes(forecast.seconds)} after the change began."
         if forecast.settled
@@ -172,7 +179,9 @@ def remarks(forecast: Forecast) -> list[str]:
     still = "still waits" if hidden == 1 else "still wait"
     others = f"{plural(hidden, 'more workload')} waited before the change and {still}." if hidden else ""
     refused = f"The change is refused: {forecast.refused}" if forecast.refused else ""
-    return [line for line in (refused, settled, f"{time}.", origin, others, *forecast.notes) if line]
+    priced = [("", f"{entry.machine}/{entry.capacity}") for entry in forecast.accelerators]
+    money = prices.remarks(priced) if prices else []
+    return [line for line in (refused, settled, f"{time}.", origin, others, *forecast.notes, *money) if line]
 
 
 def sources(forecast: Forecast) -> TableParts:

@@ -19,7 +19,7 @@ def shown(forecast: Forecast, prices: Prices | None = None) -> Iterator[Table | 
     yield Text(rehearsal_headline.sentence(forecast), style="bold")
     for title, columns, rows in rehearsal.tables(forecast, prices):
         yield new_table(columns, rows, title)
-    yield Text("\n".join(rehearsal.remarks(forecast)))
+    yield Text("\n".join(rehearsal.remarks(forecast, prices)))
 
 
 def simulated(result: Simulation) -> Iterator[Table | Text]:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Options:
         seed: Seed of the first generated trace.
         seeds: Number of seeds.
         compare: Configurations to compare.
-        prices: Price table in YAML.
+        prices: A team's own price table in YAML. Default: Google's list prices.
         json: File for the result as JSON.
         picture: File for the picture. Default: in the emulator's state.
         blocks: File for the picture of the blocks, if Kueue places runs there. Default: in the emulator's state.
@@ -109,14 +109,15 @@ def simulate(options: Options) -> None:
     replays = {own.name: replays_of(own, len(files) > 1, traces, seeds, options.begin) for own in configurations}
     # The days of a seed have the same length, because nodes are paid for until the end.
     ends = [max(end_of(of_day.replay.runs) for of_day in of_seed) for of_seed in zip(*replays.values(), strict=True)]
-    prices = with_google(prices, first.stack.measured)
+    table = with_google(prices, first.stack.measured, first.stack.cluster.region)
     sides = [
-        Side(own.name, own.queues, [day_of(own.queues, *day, prices) for day in zip(days, ends, strict=True)])
+        Side(own.name, own.queues, [day_of(own.queues, *day, table) for day in zip(days, ends, strict=True)])
         for own, days in zip(configurations, replays.values(), strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
     runs = {name: [run for of_day in days for run in of_day.replay.runs] for name, days in replays.items()}
-    result = simulation(options.stack, source, seeds, sides, [*NOTES, *notes(configurations, options.begin, runs)])
+    said = [*NOTES, *notes(configurations, options.begin, runs), *table.remarks(priced(sides))]
+    result = simulation(options.stack, source, seeds, sides, said)
     written_files = pictures(options, result, {name: days[0] for name, days in replays.items()})
     if options.json:
         written_files[options.json] = result.written(written_days(sides, seeds))
@@ -207,8 +208,16 @@ def replayed(queues: Queues, trace: Trace, seed: int, work: str, begin: datetime
 
 def day_of(queues: Queues, ended: Replayed, end: float, prices: Prices | None) -> Day:
     """Returns the day of a replay until an end."""
+    prices = prices and replace(prices, region=queues.stack.cluster.region)
     pools = [pool_day(group, ended.capacity, end, prices) for group in ended.replay.groups(end)]
-    return day(queues, ended.replay.runs, ended.replay.late, pools, end)
+    return day(queues, ended.replay.runs, ended.replay.late, pools, end, prices)
+
+
+def priced(sides: Sequence[Side]) -> Iterator[tuple[str, str]]:
+    """Yields the regions and keys of the prices of all accelerators that a day had."""
+    for side in sides:
+        for pool in (pool for of_day in side.days for pool in of_day.pools if pool.accelerator):
+            yield side.queues.stack.cluster.region, f"{pool.machine}/{pool.capacity}"
 
 
 def next_step(options: Options) -> str:

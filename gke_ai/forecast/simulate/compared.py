@@ -48,7 +48,8 @@ QUEUE_FIGURES: Mapping[str, Callable[[QueueDay], float | None]] = {
     "wait_for_nodes": lambda queue: queue.waited_for_nodes.get("p90"),
     "preemptions": lambda queue: queue.preemptions,
     "reclaims": lambda queue: queue.reclaims,
-    "lost_hours": lambda queue: queue.lost_hours + queue.lost_with_nodes_hours,
+    "lost_hours": lambda queue: queue.all_lost_hours,
+    "lost_cost": lambda queue: queue.lost_cost,
     "used_hours": lambda queue: queue.used_hours,
     "use": _share(lambda use: sum(use) / len(use)),
     "busiest": _share(max),
@@ -64,7 +65,9 @@ POOL_FIGURES: Mapping[str, Callable[[PoolDay], float | None]] = {
     "refused": lambda pool: pool.refused,
     "stockout_hours": lambda pool: pool.stockout_hours,
     "cost": lambda pool: pool.cost,
+    "idle_cost": lambda pool: pool.idle_cost,
 }
+MONEY = ("lost_cost", "cost", "idle_cost")
 
 
 def simulation(stack: str, trace: str, seeds: Sequence[int], sides: Sequence[Side], notes: Sequence[str]) -> Simulation:
@@ -89,9 +92,10 @@ def written_days(sides: Sequence[Side], seeds: Sequence[int]) -> Iterator[dict[s
 
 def figures(sides: Sequence[Side]) -> Iterator[Figure]:
     """Yields the figures of every queue and pool that a configuration has. Money only if there are prices."""
-    yield from _figures(QUEUE, sides, lambda day: {queue.queue: queue for queue in day.queues}, QUEUE_FIGURES)
-    for figure in _figures(POOL, sides, lambda day: {pool_name(pool): pool for pool in day.pools}, POOL_FIGURES):
-        if figure.key != "cost" or any(value is not None for values in figure.values for value in values):
+    of_queues = _figures(QUEUE, sides, lambda day: {queue.queue: queue for queue in day.queues}, QUEUE_FIGURES)
+    of_pools = _figures(POOL, sides, lambda day: {pool_name(pool): pool for pool in day.pools}, POOL_FIGURES)
+    for figure in (*of_queues, *of_pools):
+        if figure.key not in MONEY or any(value is not None for values in figure.values for value in values):
             yield figure
 
 

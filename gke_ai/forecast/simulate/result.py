@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import EXPIRED, RECLAIMED, Group
+from gke_ai.forecast.simulate.nodes import NodeKind, Nodes
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.run import Run, Span, add_means, closed
 from gke_ai.workspace.prices import Prices
@@ -38,6 +40,7 @@ class QueueDay:
         held_hours: Accelerator-hours of quota that runs held, waiting for nodes included.
         quota: Accelerators of the nominal quota.
         use: For each hour from the first submission: mean number of accelerators of admitted runs.
+        lost_cost: Cost of the lost accelerator-hours. None if the queue's accelerators have no price, or several.
     """
 
     queue: str
@@ -57,6 +60,12 @@ class QueueDay:
     held_hours: float
     quota: float
     use: list[float]
+    lost_cost: float | None = None
+
+    @property
+    def all_lost_hours(self) -> float:
+        """Accelerator-hours of work that were lost, to evictions and with nodes."""
+        return self.lost_hours + self.lost_with_nodes_hours
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,11 @@ class PoolDay:
     cost: float | None = None
     currency: str = ""
 
+    @property
+    def idle_cost(self) -> float | None:
+        """Cost of the idle accelerator-hours. None if there is no price."""
+        return self.cost and round(self.cost * self.idle_hours / self.paid_hours, 2) if self.paid_hours else self.cost
+
 
 @dataclass(frozen=True)
 class Day:
@@ -148,14 +162,22 @@ def end_of(runs: Iterable[Run]) -> float:
 
 
 def day(
-    queues: Queues, runs: Sequence[Run], late: int = 0, pools: Sequence[PoolDay] = (), end: float | None = None
+    queues: Queues,
+    runs: Sequence[Run],
+    late: int = 0,
+    pools: Sequence[PoolDay] = (),
+    end: float | None = None,
+    prices: Prices | None = None,
 ) -> Day:
     """Returns the result of a replay. By default, the day ends when the last run stops."""
     end = end_of(runs) if end is None else end
     days = []
     for name in queues.cluster_queues:
         own = [run for run in runs if run.cluster_queue == name]
-        days.append(queue_day(name, queues.quota(name, queues.accelerator(name)), own, end))
+        of_queue = queue_day(name, queues.quota(name, queues.accelerator(name)), own, end)
+        rate = queue_rate(queues, name, prices) if prices else None
+        cost = None if rate is None else round(of_queue.all_lost_hours * float(rate), 2)
+        days.append(replace(of_queue, lost_cost=cost))
     return Day(round(end / HOUR, 3), late, days, [*pools], runs)
 
 
@@ -181,6 +203,19 @@ def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> Queue
         quota=quota,
         use=[round(mean, 3) for mean in by_hour(((run.admitted, run.accelerators) for run in runs), end)],
     )
+
+
+def queue_rate(queues: Queues, name: str, prices: Prices) -> Decimal | None:
+    """Returns the price of an accelerator-hour of a cluster queue; None if it has none, or several."""
+    nodes = Nodes(queues.stack)
+    kinds = [kind for quota in queues.cluster_queues[name].quotas for kind in nodes.of(quota.section.flavor)]
+    rates = {_rate(kind, prices) for kind in kinds if kind.accelerator}
+    return rates.pop() if len(rates) == 1 else None
+
+
+def _rate(kind: NodeKind, prices: Prices) -> Decimal | None:
+    price, per_node = prices.of(kind.machine, kind.mode), int(kind.room.accelerators)
+    return price / per_node if price is not None and per_node else prices.of(kind.accelerator, kind.mode)
 
 
 def pool_day(group: Group, capacity: Capacity, end: float, prices: Prices | None = None) -> PoolDay:

@@ -9,20 +9,21 @@ all its accelerators as maximum.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import ceil
 from typing import Any
 
 from gke_ai.catalog.machines.capacity import MODES, moment
 from gke_ai.catalog.machines.types import MACHINES, Machine
+from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.kube.pods import accelerators as requested_accelerators
 from gke_ai.kube.values import value
 from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds, until
 from gke_ai.registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
 from gke_ai.registered.workloads import class_choice, replica_bounds
-from gke_ai.review.report.changes import PlannedUpdate, Resource
+from gke_ai.review.report.changes import UNKNOWN, PlannedUpdate, Resource
 from gke_ai.settings.calibration import Calibration
 from gke_ai.workspace.prices import Prices
 
@@ -39,6 +40,7 @@ class Supply:
     """Accelerators of one type from one pool or workload: `min_count` to `max_count` of them.
 
     `choices` are the machine types and capacity modes that can provide them. Without a machine type, GKE chooses it.
+    `region` is that of the pool, else of the stack's own cluster; empty if neither is known.
     """
 
     accelerator: str
@@ -47,14 +49,23 @@ class Supply:
     min_count: int
     max_count: int
     choices: tuple[tuple[str | None, str], ...]
+    region: str = ""
 
     @property
     def key(self) -> Key:
         """Capacity mode and accelerator, by which the report sums."""
         return self.capacity, self.accelerator
 
+    @property
+    def priced(self) -> tuple[tuple[str, str], ...]:
+        """Regions and keys of the prices that its cost needs: none without accelerators."""
+        names = [(machine or self.accelerator, mode) for machine, mode in self.choices]
+        return tuple((self.region, f"{name}/{mode}") for name, mode in names) if self.max_count else ()
+
     def cost(self, prices: Prices) -> tuple[Decimal, Decimal] | None:
         """Returns the minimum and maximum cost per hour; None if a choice has no price."""
+        if self.max_count == 0:
+            return Decimal(0), Decimal(0)
         hours = [cost for machine, mode in self.choices for cost in [self._cost(prices, machine, mode)]]
         known = [cost for cost in hours if cost is not None]
         if len(known) < len(hours) or not known:
@@ -62,9 +73,7 @@ class Supply:
         return min(cost for cost, _ in known), max(cost for _, cost in known)
 
     def _cost(self, prices: Prices, machine: str | None, mode: str) -> tuple[Decimal, Decimal] | None:
-        if self.max_count == 0:
-            return Decimal(0), Decimal(0)
-        price = prices.of(machine or self.accelerator, mode)
+        price = prices.of(machine or self.accelerator, mode, self.region)
         count = accelerators_of(MACHINES[machine]) if machine else 1
         return None if price is None else (ceil(self.min_count / count) * price, ceil(self.max_count / count) * price)
 
@@ -72,9 +81,11 @@ class Supply:
 def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
     """Returns the accelerators of each pool and workload of a stack."""
     all_supplies = [supply for pool in resources.values() if pool.type == NODE_POOL for supply in of_pool(pool)]
+    region = next((region for own in resources.values() if own.type == CLUSTER and (region := region_at(own))), "")
     for workload in resources.values():
         if not pools_of(workload, resources):
             all_supplies += of_workload(workload, resources)
+    all_supplies = [replace(supply, region=supply.region or region) for supply in all_supplies]
     return sorted(all_supplies, key=lambda supply: (supply.key, supply.place))
 
 
@@ -100,7 +111,14 @@ def of_pool(pool: Resource) -> Iterator[Supply]:
     bounds, capacity = node_bounds(pool.inputs), capacity_mode(pool.inputs)
     count = found.per_node
     choices = ((machine_type, capacity),)
-    yield Supply(found.name, capacity, pool.title, count * bounds.minimum, count * bounds.maximum, choices)
+    least, most = count * bounds.minimum, count * bounds.maximum
+    yield Supply(found.name, capacity, pool.title, least, most, choices, region_at(pool))
+
+
+def region_at(resource: Resource) -> str:
+    """Returns the region of a cluster or a pool; empty if it is not known yet."""
+    location = value(resource.inputs, "location")
+    return region_of(location) if isinstance(location, str) and location != UNKNOWN else ""
 
 
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
@@ -167,12 +185,15 @@ def type_of(machine: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Total:
-    """Accelerators and their cost per hour, as minimum and maximum; `unpriced` is missing in the cost."""
+    """Accelerators and their cost per hour, as minimum and maximum.
+
+    `unpriced` has the regions and keys of prices that are missing, so that the cost lacks all accelerators with them.
+    """
 
     min_count: int = 0
     max_count: int = 0
     cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
-    unpriced: tuple[str, ...] = ()
+    unpriced: tuple[tuple[str, str], ...] = ()
 
 
 def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
@@ -180,7 +201,7 @@ def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
     sum_ = Total()
     for supply in supplies:
         cost = supply.cost(prices) if prices else None
-        missing = () if cost else tuple(f"{machine or supply.accelerator}/{mode}" for machine, mode in supply.choices)
+        missing = [(region, key) for region, key in supply.priced if prices and prices.at(key, region) is None]
         min_cost, max_cost = cost or (Decimal(0), Decimal(0))
         sum_ = Total(
             sum_.min_count + supply.min_count,

@@ -15,8 +15,8 @@ from gke_ai.review.report.policies import Verdict, verdict
 from gke_ai.review.report.preview import Preview, recorded, take
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import echo
-from gke_ai.workspace import prices
-from gke_ai.workspace.configuration_file import read_calibration, read_prices
+from gke_ai.workspace.configuration_file import read_calibration, read_prices, read_region
+from gke_ai.workspace.prices import with_google
 from gke_ai.workspace.stack import ROOT, Stack
 
 
@@ -27,7 +27,7 @@ class Request:
     Attributes:
         stack: The stack that is previewed.
         output: File of the page. Default: standard output.
-        prices: Price table in YAML.
+        prices: A team's own price table in YAML. Default: Google's list prices.
         rehearsal: Result of a rehearsal of the same change, as JSON.
         simulation: Result of a simulation, as JSON.
         packs: Folders of the policy packs. Default: `policy`, if it exists.
@@ -55,16 +55,18 @@ class Request:
         default = [path for path in [ROOT / "policy"] if (path / "PulumiPolicy.yaml").exists()]
         return take(self.stack, default if self.packs is None else self.packs)
 
-    def measured(self) -> Calibration:
-        """Reads the calibration file that the configuration names. A saved preview has none without that file."""
+    @property
+    def configuration(self) -> Path | None:
+        """The file of the configuration, if it exists. A saved preview has only one that is named."""
         file = self.stack.config_file if self.preview else self.stack.file
-        return read_calibration(file) if file and file.exists() else Calibration()
+        return file if file and file.exists() else None
 
 
 def write(request: Request) -> int:
     """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
-    measured = request.measured()  # before a preview that may take minutes
-    table = prices.with_google(read_prices(request.prices), measured)
+    file = request.configuration
+    measured = read_calibration(file) if file else Calibration()  # before a preview that may take minutes
+    table = with_google(read_prices(request.prices), measured, read_region(file) if file else "")
     forecast = forecasts.read(request.rehearsal) if request.rehearsal else None
     days = simulations.read(request.simulation) if request.simulation else None
     preview = request.taken()

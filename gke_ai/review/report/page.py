@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 from typing import TypeVar
@@ -14,7 +14,7 @@ from gke_ai.forecast.render.markdown import rehearsed, simulated
 from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.result.simulation import Simulation
 from gke_ai.formats.markdown import LONG, block, code, folded, long, table, text
-from gke_ai.formats.sentences import plural
+from gke_ai.formats.sentences import join_names, plural
 from gke_ai.review.report import graph
 from gke_ai.review.report.accelerators import Supply, Total, before_and_after, ends, remarks, total
 from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
@@ -193,19 +193,23 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
     rows = []
     for key in keys:
         was, now = (total((supply for supply in side if supply.key == key), prices) for side in sides)
-        costs = [cost(was, prices), cost(now, prices)] if prices else []
+        costs = [cost(was), cost(now)] if prices else []
         rows.append([key[0], code(key[1]), span(was.min_count, was.max_count), marked(was, now), *costs])
-    sums = [total(side, prices) for side in sides]
-    if prices:
-        head += [f"{prices.currency} per hour before", "after"]
-        rows.append(["**all**", "", *("" for _ in sides), *(f"**{cost(total, prices)}**" for total in sums)])
     notes = ["GPUs and TPU chips, minimum – maximum: the bounds of pools, else the requests of workloads."]
+    details = []
     if prices:
-        notes.append(f"Prices as of {prices.date}, only for machines with accelerators.")
-        if missing := sorted({machine for sum_ in sums for machine in sum_.unpriced}):
-            notes.append(f"**Not in the sums, because they have no price:** {', '.join(map(code, missing))}.")
-        used = sorted({f"{machine}/{mode}" for side in sides for place in side for machine, mode in place.choices})
-        notes += [f"{code(key)}: Google's list price {prices.google[key]}." for key in used if key in prices.google]
+        was, now = (total(side, prices) for side in sides)
+        head += [f"{prices.currency} per hour before", "after"]
+        rows.append(["**all**", "", "", "", f"**{cost(was)}**", f"**{cost(now)}**"])
+        idle = (cost(total((replace(place, max_count=place.min_count) for place in side), prices)) for side in sides)
+        notes.append(
+            f"Idle accelerators, at the minimum while nothing runs, in {prices.currency} per hour: "
+            f"**{next(idle)}** before, **{next(idle)}** after. Machines without accelerators are not counted."
+        )
+        used = {priced for side in sides for place in side for priced in place.priced}
+        without = sorted({place.place for side in sides for place in side if place.cost(prices) is None})
+        lines = [*prices.remarks(used), *([f"The sums lack {join_names(without)}."] if without else [])]
+        details = ["\n".join(f"- {text(line)}" for line in lines)] if lines else []
     all_places = {place_of(place): place for side in sides for place in side}
     places = [
         [place.capacity, code(place.accelerator), text(place.place), *(bounds_in(side, place) for side in sides)]
@@ -215,7 +219,7 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
     shown = [[*first[:2], first[2] + and_alike([first, *more]), *first[3:]] for first, *more in alike_places]
     detail = table(["capacity", "accelerator", "from", "before", "after"], shown)
     rest = [folded(f"By pool and workload ({len(places)})", detail)]
-    return Section("Accelerators", [" ".join(notes), table(head, rows)], rest, 2)
+    return Section("Accelerators", [" ".join(notes), table(head, rows), *details], rest, 2)
 
 
 def shares(plan: PlannedUpdate) -> Section:
@@ -248,12 +252,13 @@ def span(min_count: int, max_count: int) -> str:
     return str(min_count) if min_count == max_count else f"{min_count} – {max_count}"
 
 
-def cost(sum_: Total, prices: Prices | None) -> str:
-    """Formats the cost per hour, minimum – maximum; `?` without prices."""
-    if prices is None or (sum_.unpriced and not any(sum_.cost)):
-        return "?"
-    min_cost, max_cost = (amount.quantize(Decimal("0.01"), ROUND_HALF_UP) for amount in sum_.cost)
-    return f"{min_cost:,}" if min_cost == max_cost else f"{min_cost:,} – {max_cost:,}"
+def cost(sum_: Total) -> str:
+    """Formats the cost per hour, minimum – maximum, and says if it lacks accelerators without a price."""
+    if sum_.unpriced and not any(sum_.cost):
+        return "no price"
+    min_cost, max_cost = (f"{amount.quantize(Decimal('0.01'), ROUND_HALF_UP):,}" for amount in sum_.cost)
+    amounts = min_cost if min_cost == max_cost else f"{min_cost} – {max_cost}"
+    return f"{amounts}, and {plural(len(sum_.unpriced), 'price')} missing" if sum_.unpriced else amounts
 
 
 def policies(plan: PlannedUpdate, verdict: Verdict) -> Section:

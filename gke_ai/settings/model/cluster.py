@@ -141,6 +141,10 @@ class Cluster(Section):
     account: delete them after the update. Default: the default account of Compute Engine."""
     maintenance: Maintenance | None = None
     """Times at which GKE upgrades the cluster and its nodes. Default: at any time."""
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/cost-allocations
+    cost_allocation: bool = True
+    """Let Google's detailed billing export name the namespace of each cost of a new cluster. It can add to the costs of
+    the export in BigQuery, and to no others."""
     labels: Labels = Field(default={})
     """Google Cloud resource labels of the cluster."""
     protect: bool = False

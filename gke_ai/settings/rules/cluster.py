@@ -65,7 +65,7 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     for field in (
         *("release_channel", "system_pool", "labels", "protect"),
         *("network", "subnetwork", "pods_range", "services_range", "vpc", "multi_networking", "shielded_nodes"),
-        *("private_nodes", "public_endpoint", "authorized_networks", "maintenance"),
+        *("private_nodes", "public_endpoint", "authorized_networks", "maintenance", "cost_allocation"),
     ):
         if field in cluster.model_fields_set:
             key = type(cluster).model_fields[field].alias or field
