@@ -20,7 +20,7 @@ verb = gke_ai.section("Look at a stack or a cluster")
 @verb("""
 gke-ai status --stack prod --namespace team-a
 gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no stack
-gke-ai status --stack prod --shares    # who is starved, who borrows from whom
+gke-ai status --stack prod --shares    # who is starved, who borrows, from which queue
 """)
 @options.option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
 @options.option("--namespace", default="", help="list only what is in this namespace, in full")

@@ -170,7 +170,7 @@ def trees(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Iterab
 
 
 def loans(nodes: Iterable[Node]) -> list[Loan]:
-    """Returns who borrows from whom.
+    """Returns who borrows, and from which queue or cohort.
 
     Kueue counts only sums. This settles them in the smallest cohort that can: of several lenders there, each lends in
     proportion to its unused quota, in whole pieces.

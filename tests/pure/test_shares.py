@@ -1,4 +1,4 @@
-"""`gke-ai status --shares`: who is starved, who borrows from whom, and what can be reclaimed, from Kueue's objects."""
+"""`gke-ai status --shares`: who is starved, who borrows, from which queue, and what can be reclaimed."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def borrowed(queues: Sequence[Item], cohorts: Sequence[Item] = ()) -> list[tuple
     return [(loan.borrower, loan.lender, int(loan.amount)) for loan in loans(trees(queues, cohorts))]
 
 
-# ------------------------------------------------------------------------------------------------ who borrows from whom
+# ------------------------------------------------------------------------------------ who borrows, from which queue
 TREE = [cohort("left", parent="all"), cohort("right", parent="all"), cohort("all")]
 BORROWED: dict[str, tuple[list[Item], list[Item], list[tuple[str, str, int]]]] = {
     "one lender": ([queue("a", "4", "6"), queue("b", "4", "1")], [], [("a", "b", 2)]),

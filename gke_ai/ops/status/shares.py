@@ -1,4 +1,4 @@
-"""`gke-ai status --shares`: which queues are starved, who borrows from whom, and what can be reclaimed."""
+"""`gke-ai status --shares`: which queues are starved, who borrows, from which queue, and what can be reclaimed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TABLES: Mapping[str, tuple[str, Row, str]] = {
         "No queue is starved.",
     ),
     "borrowed": (
-        "Borrowed (computed: Kueue says how much, not from whom)",
+        "Borrowed (computed: Kueue says how much, not from which queue)",
         ("cluster_queue", "borrows_from", "flavor", "resource", "amount"),
         "No queue borrows.",
     ),
