@@ -78,10 +78,10 @@ class Supply:
         return None if price is None else (ceil(self.min_count / count) * price, ceil(self.max_count / count) * price)
 
 
-def supplies(resources: Mapping[str, Resource]) -> list[Supply]:
-    """Returns the accelerators of each pool and workload of a stack."""
+def supplies(resources: Mapping[str, Resource], default: str = "") -> list[Supply]:
+    """Returns the accelerators of each pool and workload of a stack. `default`: its region if none is registered."""
     all_supplies = [supply for pool in resources.values() if pool.type == NODE_POOL for supply in of_pool(pool)]
-    region = next((region for own in resources.values() if own.type == CLUSTER and (region := region_at(own))), "")
+    region = next((region for own in resources.values() if own.type == CLUSTER and (region := region_at(own))), default)
     for workload in resources.values():
         if not pools_of(workload, resources):
             all_supplies += of_workload(workload, resources)
