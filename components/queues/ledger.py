@@ -19,7 +19,7 @@ from gke_ai.components.base import Component
 from gke_ai.components.cluster.connection import InCluster
 from gke_ai.components.queues.namespace import pod_security
 from gke_ai.manifests.workload import variables
-from gke_ai.settings.model import Budget, LocalQueue
+from gke_ai.settings.model import Budget, Hours
 
 PROGRAM = Path(gke_ai.__file__).parent / "pods" / "programs" / "ledger.py"
 PATH = "/program"
@@ -28,10 +28,12 @@ NOBODY = 65532
 
 
 class LedgerArguments(InCluster):
-    queues: Sequence[LocalQueue]
-    """Local queues that it holds, with their hours. Others it never changes."""
+    queues: Mapping[str, Sequence[str]]
+    """Local queues that it holds, by namespace. Others it never changes."""
+    hours: Mapping[str, Sequence[Hours]] = {}
+    """Hours of the week in which Kueue admits work, by NAMESPACE/QUEUE. Default: always."""
     budgets: Mapping[str, Budget] = {}
-    """Budget by namespace, for all local queues of it among `queues`."""
+    """Budget by namespace, for all of its `queues`."""
     time_zone: str = "UTC"
     """Time zone of the hours."""
     rates: Mapping[str, float] = {}
@@ -58,8 +60,8 @@ class Ledger(Component):
     https://kubernetes.io/docs/reference/using-api/server-side-apply/
 
     Example:
-        queue = model.LocalQueue(name="team", namespace="vision", cluster_queue="gpus")
-        Ledger("ledger", cluster=cluster, queues=[queue], budgets={"vision": model.Budget(accelerator_hours=500)})
+        budgets = {"vision": model.Budget(accelerator_hours=500)}
+        Ledger("ledger", cluster=cluster, queues={"vision": ["team"]}, budgets=budgets)
     """
 
     namespace: pulumi.Output[str]
@@ -88,12 +90,9 @@ class Ledger(Component):
         )
         group = KUEUE_API.partition("/")[0]
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": NAMESPACE}
-        held: dict[str, list[str]] = {}
-        for queue in args.queues:
-            held.setdefault(queue.namespace, []).append(queue.name)
         rights = {
             NAMESPACE: [rule("", "configmaps", ["create"]), rule("", "configmaps", ["get", "update"], [LEDGER])],
-            **{space: [rule(group, "localqueues", ["get", "patch"], names)] for space, names in held.items()},
+            **{space: [rule(group, "localqueues", ["get", "patch"], names)] for space, names in args.queues.items()},
         }
         granted: list[pulumi.Resource] = [
             k8s.rbac.v1.ClusterRole(
@@ -142,8 +141,13 @@ def configuration(args: LedgerArguments) -> dict[str, Any]:
         "timeZone": args.time_zone,
         "budgets": {space: {**budget.model_dump(by_alias=True), **prices} for space, budget in args.budgets.items()},
         "queues": [
-            {"name": queue.name, "namespace": queue.namespace, "hours": [own.model_dump() for own in queue.hours]}
-            for queue in args.queues
+            {
+                "name": name,
+                "namespace": space,
+                "hours": [own.model_dump() for own in args.hours.get(f"{space}/{name}", ())],
+            }
+            for space, names in args.queues.items()
+            for name in names
         ],
     }
 

@@ -24,13 +24,15 @@ def create_ledger(
     held = stack.held_queues
     if not held:
         return
+    spaces = dict.fromkeys(queue.namespace for queue in held)
     prices = _prices(stack)
     priced = budgeted_flavors(stack.settings.tenants, stack.queues, stack.cluster_queues)
     Ledger(
         LEDGER,
-        opts=after(*[kueue] if kueue else [], *(namespaces[queue.namespace] for queue in held)),
+        opts=after(*[kueue] if kueue else [], *(namespaces[space] for space in spaces)),
         cluster=cluster,
-        queues=held,
+        queues={space: [queue.name for queue in held if queue.namespace == space] for space in spaces},
+        hours={f"{queue.namespace}/{queue.name}": queue.hours for queue in held if queue.hours},
         budgets=budgets,
         time_zone=stack.queues.time_zone,
         rates={flavor.section.name: float(rate_of(flavor, prices)) for flavor in priced},
