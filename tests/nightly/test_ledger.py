@@ -4,6 +4,7 @@ Runs of the ledger are killed at random while Jobs start, end, preempt each othe
 records the intervals independently. One run is killed and the next comes before the API server forgets changes.
 """
 
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from gke_ai.kube.objects import condition, holds
 from gke_ai.workspace.emulation import READY_AFTER
 from tests.support.emulator import Emulator, deployed, eventually
 from tests.support.ledger import Record, Runs, counted, stored
-from tests.support.tenants import AUTOPILOT, OWN, TWO, Credential, job, spec
+from tests.support.tenants import AUTOPILOT, GPUS, OWN, TWO, Credential, created, job, spec
 
 Object = dict[str, Any]
 KILLS = 50
@@ -87,3 +89,21 @@ def evict(record: Record, chance: random.Random) -> None:
         record.activate("team-a", name, False)
         time.sleep(chance.uniform(0.2, 1.5))
         record.activate("team-a", name, True)
+
+
+def test_held_cluster_queue_still_lends_its_quota(shared: Emulator) -> None:
+    """So a hold of a ClusterQueue gives no quota that a cohort has only at some hours."""
+    team = Credential(shared, "team-a")
+    for queue, more in (("team-a", dict[str, str]()), ("team-b", {"stopPolicy": "Hold"})):
+        change = json.dumps({"spec": {"cohortName": "shared", **more}})
+        shared.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", change)
+
+    def stopped() -> bool:
+        (held,) = (one for one in shared.get("clusterqueues") if one["metadata"]["name"] == "team-b")
+        return bool(condition(held, "Active").get("reason") == "Stopped")
+
+    eventually(stopped, "the other queue is stopped", 30)
+    body = job(spec(1), OWN, "borrows")
+    body["spec"] |= {"parallelism": GPUS + 2, "completions": GPUS + 2}
+    created(team.create(body))
+    eventually(lambda: any(holds(one, "Admitted") for one in shared.get("workloads", "-n", "team-a")), "it borrows", 60)
