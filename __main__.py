@@ -13,6 +13,7 @@ gc.set_threshold(20_000, 20, 20)
 from gke_ai.program.cluster import Apis, create_cluster
 from gke_ai.program.configuration import Secrets, load
 from gke_ai.program.gateway import create_gateway
+from gke_ai.program.ledger import create_ledger
 from gke_ai.program.model_cache import create_downloads
 from gke_ai.program.outputs import export
 from gke_ai.program.pools import create_buckets, create_compute_classes, create_nvlink_driver, create_pools
@@ -36,6 +37,7 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     driver = create_nvlink_driver(stack, cluster)
     namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets, driver)
     tenants = create_tenants(stack, project, cluster, namespaces)
+    create_ledger(stack, cluster, kueue, namespaces)
 
     downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
     prerequisites = Prerequisites(pools, classes, namespaces, tenants, downloads)

@@ -31,6 +31,7 @@ from gke_ai.components.pools.gpudirect import GpuDirectNetworks
 from gke_ai.components.pools.nvlink import NvlinkDriver
 from gke_ai.components.pools.tpu_pool import FlexStartTpuPool, TpuNodePool
 from gke_ai.components.queues.kueue import ClusterQueue, KueueStack
+from gke_ai.components.queues.ledger import Ledger
 from gke_ai.components.queues.namespace import SecretManager, WorkloadNamespace
 from gke_ai.components.queues.tenant import Tenant
 from gke_ai.components.runs.finetune import FinetuneJob

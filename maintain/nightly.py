@@ -32,7 +32,9 @@ cluster, nightly = partial(files, "tests/cluster"), partial(files, "tests/nightl
 
 
 PARTS: Mapping[str, Part] = {
-    "kills": Part((*cluster("convergence", "examples", "jetstream", "token"), *nightly("trial")), "worksteal"),
+    "kills": Part(
+        (*cluster("convergence", "examples", "jetstream", "token"), *nightly("ledger", "trial")), "worksteal"
+    ),
     "changes": Part(nightly("rehearsed_changes"), "worksteal"),
     "forecasts": Part(
         (

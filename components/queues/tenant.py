@@ -160,6 +160,9 @@ class Tenant(Component):
         tenant = args.section(model.Tenant)
         space = args.namespace if isinstance(args.namespace, WorkloadNamespace) else None
         if not args.is_checked:
+            if tenant.budget:
+                cause = "is stated, and only a Ledger keeps budgets. It would have no effect"
+                raise Refused(f"Tenant {name}", Problem("budget", cause, "Pass it to Ledger(budgets=…)"))
             if problem := namespace_problem(args, name):
                 raise Refused(f"Tenant {name}", problem)
             tenant = tenant.model_copy(update={"name": space.called if space else args.namespace})

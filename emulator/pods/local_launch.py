@@ -17,7 +17,7 @@ from emulator.cloud.program import LocalProgram
 from emulator.cloud.store import BUCKET_IAM_MEMBER, Store, project_number
 from emulator.machine import processes
 from emulator.machine.folders import folder_name, inside
-from emulator.pods import model_cache, trusted
+from emulator.pods import ledger, model_cache, trusted
 from emulator.pods.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
 from emulator.pods.rendezvous import Member
 from gke_ai.catalog.project.identities import principal
@@ -106,6 +106,13 @@ class Launcher:
             str(self._private),
             paths,
         )
+
+    async def keep_ledger(self, spec: Object) -> Launch:
+        """What starts a run of the ledger: the program of this checkout, as the service account of its pod."""
+        _, paths = await self._mounted(spec, None, {})
+        folder, ca = self._private / "serviceaccount", self._folder.pki / "ca.crt"
+        own = await ledger.environment(self._api, self._pod, self._folder.host, ca, folder, paths)
+        return Launch(ledger.COMMAND, self._base(sys.prefix) | own, str(self._private), paths)
 
     async def _variables(self, spec: Object) -> dict[str, str]:
         """The container's variables."""

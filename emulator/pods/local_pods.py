@@ -1,9 +1,9 @@
 """Runs the containers of named images as local processes, in the place of a kubelet.
 
-A user names the images (`emulator/run program`). Besides them, only Jobs that fill buckets with models run. KWOK starts
-every pod. For such a pod this module takes over from there: it marks the pod, so that KWOK leaves its end alone, starts
-the processes, and writes the pod's status. A deleted pod's processes get SIGTERM and after the grace period SIGKILL;
-only then its status says that it has ended, and KWOK deletes it.
+A user names the images (`emulator/run program`). Besides them, only Jobs that fill buckets with models and runs of the
+ledger run. KWOK starts every pod. For such a pod this module takes over from there: it marks the pod, so that KWOK
+leaves its end alone, starts the processes, and writes the pod's status. A deleted pod's processes get SIGTERM and after
+the grace period SIGKILL; only then its status says that it has ended, and KWOK deletes it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from emulator.cloud.program import program_for
 from emulator.cloud.store import Store
 from emulator.machine import processes
 from emulator.machine.folders import Outside, folder_name
+from emulator.pods import ledger, model_cache
 from emulator.pods import logs as pod_logs
-from emulator.pods import model_cache
 from emulator.pods.local_launch import Launch, Launcher
 from emulator.pods.local_spec import NotStarted
 from emulator.pods.local_status import CANNOT_START, KILLED, ContainerState, backoff, exit_status, pod_status, restarts
@@ -127,7 +127,8 @@ class LocalPods:
 
 def _is_local(pod: Object, container: Object) -> bool:
     """Whether a container runs as a local process."""
-    return program_for(container["image"]) is not None or model_cache.fills(pod, container)
+    own = model_cache.fills(pod, container) or ledger.keeps(pod, container)
+    return own or program_for(container["image"]) is not None
 
 
 class LocalPod:
@@ -329,4 +330,6 @@ class LocalPod:
 
     async def _launch(self, launcher: Launcher, spec: Object) -> Launch:
         program = self._programs[spec["name"]]
+        if program is None and ledger.keeps(self._pod, spec):
+            return await launcher.keep_ledger(spec)
         return await (launcher.launch(spec, program) if program else launcher.fill(spec, self._pods.hub))

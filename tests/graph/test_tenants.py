@@ -262,13 +262,16 @@ def test_each_tenant_is_limited_to_its_own_resources(name: str, queues: str) -> 
 def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
     page = (ROOT / "docs" / "tenants.md").read_text()
     blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
-    stated, job = (yaml.safe_load(block) for block in blocks)
+    stated, job, kept = (yaml.safe_load(block) for block in blocks)
     (space,) = load_stack(stated["config"]).spaces
     spec = job["spec"]["template"]["spec"]
     assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": space.queues[0]}
     assert spec["serviceAccountName"] == space.section.service_account
     assert [spec["priorityClassName"]] == space.section.priority_classes
     assert [spec["volumes"][0]["csi"]["volumeAttributes"]["bucketName"]] == list(space.buckets)
+    budgeted = {**stated["config"], **kept["config"]}
+    budgeted["gke-ai:queues"] = {**stated["config"]["gke-ai:queues"], **kept["config"]["gke-ai:queues"]}
+    assert [queue.name for queue in load_stack(budgeted).held_queues] == ["night"]
 
 
 def test_pod_without_a_priority_class_is_not_refused() -> None:

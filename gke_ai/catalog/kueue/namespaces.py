@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gke_ai.catalog.kueue.ledger import NAMESPACE as LEDGER
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 
 # Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
@@ -20,7 +21,7 @@ MODEL_CACHE = "model-cache"
 # Of this program's controllers and Jobs.
 _OWN = (
     *(KUEUE, JOBSET, TRAINER.namespace, KUBERAY.namespace, STACKDRIVER_ADAPTER, MODEL_CACHE, GPUDIRECT),
-    NVIDIA_DRIVER,
+    *(NVIDIA_DRIVER, LEDGER),
 )
 # Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed

@@ -35,6 +35,8 @@ from gke_ai.kube.workloads import is_server
 from gke_ai.ops.runs.command import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.status import workloads as in_kueue
 from gke_ai.ops.status.autoscalers import autoscaler_rows
+from gke_ai.ops.status.budgets import COLUMNS as BUDGET_COLUMNS
+from gke_ai.ops.status.budgets import budget_rows, ledger_and_queues, with_reasons
 from gke_ai.ops.status.claims import nics_of, pending_claims
 from gke_ai.ops.status.downloads import cold_starts, download_rows
 from gke_ai.ops.status.gateways import GATEWAY_COLUMNS, gateway_rows
@@ -53,7 +55,18 @@ AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
-_NAMESPACED = ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs", "quotas")
+_NAMESPACED = (
+    "pods",
+    "deployments",
+    "workloads",
+    "jobsets",
+    "autoscalers",
+    "gateways",
+    "routes",
+    "jobs",
+    "quotas",
+    "local_queues",
+)
 
 
 @dataclass
@@ -79,6 +92,8 @@ class ClusterObjects:
     slices: Sequence[Object] = field(default_factory=list)
     quotas: Sequence[Object] = field(default_factory=list)
     refused: Sequence[Object] = field(default_factory=list)
+    ledgers: Sequence[Object] = field(default_factory=list)
+    local_queues: Sequence[Object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -144,6 +159,8 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
     runs = {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}
     cluster_queues, workloads = queues_and_workloads(api)
+    ledgers, local_queues = ledger_and_queues(api)
+    workloads = with_reasons(workloads, local_queues)
     checked = any(items(workload, "status", "admissionChecks") for workload in workloads)
     nodes = list_objects(api, "/api/v1/nodes")
     claiming = any(pod["spec"].get("resourceClaims") for pod in pods)
@@ -168,6 +185,8 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         quotas=list_objects(api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}"),
         requests=list_objects(api, f"/apis/{in_kueue.REQUEST_API}/provisioningrequests") if checked else [],
         runs=known_runs(stack, runs),
+        ledgers=ledgers,
+        local_queues=local_queues,
     )
 
 
@@ -179,6 +198,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         (UNCOUNTED, UNCOUNTED_COLUMNS, uncounted_rows(snapshot.quotas, whole.pods, whole.workloads)),
+        ("Budgets and hours", BUDGET_COLUMNS, budget_rows(snapshot.local_queues, whole.ledgers, datetime.now(UTC))),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),

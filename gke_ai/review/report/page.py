@@ -17,6 +17,7 @@ from gke_ai.formats.markdown import LONG, block, code, folded, long, table, text
 from gke_ai.formats.sentences import join_names, plural
 from gke_ai.review.report import graph
 from gke_ai.review.report.accelerators import Supply, Total, before_and_after, ends, remarks, total
+from gke_ai.review.report.budgets import budgets
 from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from gke_ai.review.report.graph import MARKS
 from gke_ai.review.report.interruptions import NOTE, interruptions
@@ -80,6 +81,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         bullets("Warnings", alike(plan, plan.warnings), 1),
         accelerators(plan, options.prices),
         shares(plan),
+        bullets("Budgets", list(budgets(plan)), 8),
         bullets("Capacity", alike(plan, [*ends(plan.after), *remarks(plan.after, options.measured)]), 1),
         *([] if forbidden else judged),
         bullets("Not checked", alike(plan, plan.unchecked), 1),

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from gke_ai.catalog.kueue.operators import OPERATORS
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
+from gke_ai.settings.model.budgets import Hours
 from gke_ai.settings.model.sharing import (
     AdmissionFairSharing,
     BorrowWithinCohort,
@@ -140,6 +141,8 @@ class LocalQueue(Section):
     """Cluster queue that provides the quota. With `kueue: existing` it may be one that the cluster has."""
     fair_sharing: Weight | None = None
     """Its weight in the usage-based order of its cluster queue. Twice the weight counts usage half. Default: 1."""
+    hours: list[Hours] = Field(default=[], examples=[[{"days": ["mon"], "start": "20:00", "end": "06:00"}]])
+    """Hours of the week in which Kueue admits its work, in `timeZone`. Default: always."""
 
 
 # Whether the stack installs a controller, or the cluster has it from somebody else.
@@ -177,6 +180,8 @@ class Queues(Section):
     """Order workloads by the past usage of their local queues, in cluster queues with `admissionMode`. Default: off."""
     local_queues: list[LocalQueue] = Field(default=[])
     """Local queues, which give namespaces access to cluster queues."""
+    time_zone: str = Field(default="UTC", examples=["Europe/Berlin"])
+    """Time zone of the `hours` of local queues: a name of the IANA database."""
     priority_classes: list[PriorityClass] = Field(default=[])
     """Kubernetes PriorityClasses."""
     kueue_version: Version | None = Field(default=None, examples=["0.16.2"])

@@ -10,6 +10,7 @@ from pydantic import Field
 from gke_ai.settings.model.autoscaling import Autoscaler
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section
 from gke_ai.settings.model.buckets import Bucket
+from gke_ai.settings.model.budgets import Budget
 from gke_ai.settings.model.cluster import Cluster
 from gke_ai.settings.model.compute_classes import ComputeClass
 from gke_ai.settings.model.gateway import Gateway
@@ -47,6 +48,8 @@ class Tenant(Section):
     """Buckets of this stack that the tenant reads and writes, as named in `buckets`."""
     pod_security: PodSecurity = "baseline"
     """Pod Security level that the pods must meet."""
+    budget: Budget | None = Field(default=None, examples=[{"acceleratorHours": 500}])
+    """Accelerator-hours and money of a month. Once they are used, new work in its queues waits. Default: no limit."""
     ingress_from: list[DnsLabel] = Field(default=[], examples=[["gateway"]])
     """Namespaces whose pods may connect to the tenant's pods, except to servers that require an API key. Default: only
     its own."""
@@ -150,6 +153,8 @@ class Settings(Section):
     """Teams with a namespace of their own."""
     monitoring: Monitoring | None = None
     """Dashboards and alerts in Cloud Monitoring."""
+    prices: str | None = Field(default=None, examples=["prices.yaml"])
+    """Price table by which budgets count money, relative to the project. docs/costs.md describes its form."""
     calibration: str | None = Field(default=None, examples=["calibration/prod.yaml"])
     """File with the figures of `gke-ai verify` and `gke-ai capacity`, relative to the project. Measured figures replace
     computed ones."""

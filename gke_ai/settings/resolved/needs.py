@@ -10,6 +10,7 @@ from gke_ai.catalog.fabric.nvlink import DOMAIN
 from gke_ai.catalog.fabric.nvlink import IMAGE as NVLINK_IMAGE
 from gke_ai.catalog.kueue.configuration import FRAMEWORKS, Demand
 from gke_ai.catalog.kueue.existing import Expected, Named, NamedFlavor, NamedPriority, NamedQueue
+from gke_ai.catalog.kueue.ledger import NAMESPACE as LEDGER
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.kueue.operators import FRAMEWORKS_OF_OPERATORS, OPERATORS, TRAINER
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
@@ -168,7 +169,8 @@ def of_kueue(stack: ResolvedStack) -> Demand:
         frameworks=by_framework,
         namespaces=tuple(dict.fromkeys(namespaces)),
         unqueued=tuple(dict.fromkeys(run.namespace for run in stack.runs if run.queue is None))
-        + ((MODEL_CACHE,) if stack.downloads else ()),
+        + ((MODEL_CACHE,) if stack.downloads else ())
+        + ((LEDGER,) if stack.held_queues else ()),
         unqueued_servers=tuple(dict.fromkeys([*unqueued, *(server.namespace for server in stack.gateway_servers)])),
         start_seconds=None if waits_for_flex_start(stack) else slowest,
         has_tenants=bool(stack.settings.tenants),
@@ -248,6 +250,8 @@ def external_hosts(stack: ResolvedStack) -> dict[str, str]:
         hosts += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
         if workload.token is not None:
             hosts.append((HUB, workload.name))
+    if stack.held_queues:
+        hosts.append((registry_of(FILL_IMAGE), "ledger"))
     for download in stack.downloads:
         hosts += [(registry_of(FILL_IMAGE), download.name), (HUB, download.name)]
     first_users: dict[str, str] = {}

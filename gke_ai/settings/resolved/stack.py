@@ -90,6 +90,12 @@ class ResolvedStack:
             if local.cluster_queue in by_name
         }
 
+    @property
+    def held_queues(self) -> list[model.LocalQueue]:
+        """Local queues that the ledger holds at times: those with hours, and of tenants with a budget."""
+        spaces = {tenant.name for tenant in self.settings.tenants if tenant.budget}
+        return [queue for queue in self.queues.local_queues if queue.hours or queue.namespace in spaces]
+
     # ----------------------------------------------------------------------------------------------------- workloads
     @cached_property
     def runs(self) -> list[model.Run]:

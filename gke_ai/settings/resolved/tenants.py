@@ -10,7 +10,7 @@ from gke_ai.settings.model import Queues as QueuesSection
 from gke_ai.settings.model import Server, Tenant, Workload
 from gke_ai.settings.resolved.buckets import BucketGrants
 from gke_ai.settings.resolved.gateway import picker_name
-from gke_ai.settings.resolved.queues import Queue
+from gke_ai.settings.resolved.queues import Queue, ResourceFlavor
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,17 @@ def accelerators_of(queues: Iterable[Queue]) -> dict[str, int]:
                 if "/" in resource:
                     total[resource] = total.get(resource, 0) + ceil(amount)
     return total
+
+
+def budgeted_flavors(
+    tenants: Iterable[Tenant], queues: QueuesSection, cluster_queues: Iterable[Queue]
+) -> list[ResourceFlavor]:
+    """Flavors with accelerators that tenants whose budget has an amount may use."""
+    spaces = {tenant.name for tenant in tenants if tenant.budget and tenant.budget.amount}
+    used = {queue.cluster_queue for queue in queues.local_queues if queue.namespace in spaces}
+    quotas = [quota for queue in cluster_queues if queue.section.name in used for quota in queue.quotas]
+    priced = [quota.flavor for quota in quotas if quota.flavor and any("/" in resource for resource in quota.amounts)]
+    return list({flavor.section.name: flavor for flavor in priced}.values())
 
 
 def group_domains(tenants: list[Tenant]) -> list[str]:

@@ -16,6 +16,7 @@ from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import (
     autoscaling,
     buckets,
+    budgets,
     cluster,
     cohorts,
     compute_classes,
@@ -47,7 +48,7 @@ MODULES = (
     *(secrets, cluster, maintenance, network, buckets),
     *(pools, nvlink, tpu_pools, queues, existing_kueue, cohorts, sharing, compute_classes),
     *(workloads, runs, topology, fabric),
-    *(serving, weights, fit, model_memory, autoscaling, gateway, tenants, monitoring),
+    *(serving, weights, fit, model_memory, autoscaling, gateway, tenants, budgets, monitoring),
 )
 RULES = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
 
