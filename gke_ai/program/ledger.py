@@ -13,7 +13,7 @@ from gke_ai.program.cluster import after
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.resolved import ResourceFlavor
 from gke_ai.settings.resolved.tenants import budgeted_flavors
-from gke_ai.workspace.prices import BadPrices, Prices, read
+from gke_ai.workspace.prices import BadPrices, Prices, read, with_google
 
 
 def create_ledger(
@@ -27,6 +27,7 @@ def create_ledger(
     spaces = dict.fromkeys(queue.namespace for queue in held)
     prices = _prices(stack)
     priced = budgeted_flavors(stack.settings.tenants, stack.queues, stack.cluster_queues)
+    rates = {flavor.section.name: rate_of(flavor, prices) for flavor in priced}
     Ledger(
         LEDGER,
         opts=after(*[kueue] if kueue else [], *(namespaces[space] for space in spaces)),
@@ -35,34 +36,38 @@ def create_ledger(
         hours={f"{queue.namespace}/{queue.name}": queue.hours for queue in held if queue.hours},
         budgets=budgets,
         time_zone=stack.queues.time_zone,
-        rates={flavor.section.name: float(rate_of(flavor, prices)) for flavor in priced},
+        rates={flavor: float(rate) for flavor, (rate, _) in rates.items()},
         currency=prices.currency if priced else "",
-        priced_on=prices.date if priced else "",
+        priced_on=min((date for _, date in rates.values()), default=""),
     )
 
 
 def _prices(stack: ResolvedStack) -> Prices:
-    """The price table that the stack names; an empty one without."""
+    """The prices of the table that the stack names, if any, and Google's list prices of its region."""
     try:
-        return read(Path(stack.settings.prices)) if stack.settings.prices else Prices("", "")
+        own = read(Path(stack.settings.prices)) if stack.settings.prices else None
     except BadPrices as bad:
         raise pulumi.RunError(f"gke-ai:prices: {bad}") from None
+    return with_google(own, stack.measured, stack.cluster.region)
 
 
-def rate_of(flavor: ResourceFlavor, prices: Prices) -> Decimal:
-    """The price of an accelerator of a flavor per hour: the highest of its pools. Raises RunError if one has none."""
+def rate_of(flavor: ResourceFlavor, prices: Prices) -> tuple[Decimal, str]:
+    """The price of an accelerator of a flavor per hour, and its date: the highest of its pools.
+
+    Raises RunError if a pool has no price.
+    """
     section = flavor.section
-    choices = [(pool.section.node_machine_type, pool.section.capacity.mode, pool.section) for pool in flavor.pools]
-    names = {f"{machine}/{mode}": pool.accelerators_per_node for machine, mode, pool in choices}
-    if not names:
+    pools = [pool.section for pool in flavor.pools]
+    counts = {f"{pool.node_machine_type}/{pool.capacity.mode}": pool.accelerators_per_node for pool in pools}
+    if not counts:
         name = section.accelerator or (section.tpu.slice.accelerator if section.tpu else "")
-        names = {f"{name}/{section.tpu.capacity if section.tpu else 'onDemand'}": 1}
+        counts = {f"{name}/{section.tpu.capacity if section.tpu else 'onDemand'}": 1}
     rates = []
-    for name, count in names.items():
-        if (price := prices.of(*name.split("/"))) is None:
+    for key, count in counts.items():
+        if (price := prices.at(key)) is None:
             raise pulumi.RunError(
-                f"no price for {name}, which flavor {section.name} has. A budget with an amount would count it as "
+                f"{prices.gap(key)}, which flavor {section.name} has. A budget with an amount would count it as "
                 "nothing. Add it to the table that gke-ai:prices names, or remove amount from the budgets."
             )
-        rates.append(price / count)
+        rates.append((price / count, prices.date_of(key)))
     return max(rates)

@@ -24,6 +24,7 @@ from gke_ai.workspace.environments import with_environment, without_masked
 from gke_ai.workspace.stack import ROOT
 
 CALIBRATION = "gke-ai:calibration"
+PRICES = "gke-ai:prices"
 
 
 def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, Any]:
@@ -108,7 +109,11 @@ def _secret(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
 
 def calibration_file(path: Path) -> Path | None:
     """Returns the file of figures that a configuration file names, if any."""
-    file = read_keys(path).get(CALIBRATION)
+    return _named_file(path, CALIBRATION)
+
+
+def _named_file(path: Path, key: str) -> Path | None:
+    file = read_keys(path).get(key)
     return ROOT / file if isinstance(file, str) else None
 
 
@@ -134,9 +139,10 @@ def read_region(path: Path) -> str:
     return region_of(str(location))
 
 
-def read_prices(path: Path | None) -> prices.Prices | None:
-    """Reads the price table, if any. Stops if it is invalid."""
+def read_prices(path: Path | None, configuration: Path | None = None) -> prices.Prices | None:
+    """Reads a price table, or that which a configuration names, if any. Stops if it is invalid."""
+    named = path or (_named_file(configuration, PRICES) if configuration else None)
     try:
-        return prices.read(path) if path else None
+        return prices.read(named) if named else None
     except prices.BadPrices as bad:
         raise Stop(str(bad)) from None

@@ -75,6 +75,11 @@ class Prices:
         listed = self.google.get((region, key))
         return listed.per_hour if listed else None
 
+    def date_of(self, key: str, region: str = "") -> str:
+        """Returns the date of the price of a key."""
+        region = region or self.region
+        return self.date if self._is_own(key, region) else self.google[region, key].date
+
     def remarks(self, keys: Iterable[tuple[str, str]]) -> list[str]:
         """Says of regions and keys (`machine/mode`) what their prices are and of which day, and names each gap."""
         origins: dict[str, list[str]] = {}

@@ -9,6 +9,7 @@ import pulumi
 import pytest
 
 from gke_ai.catalog.kueue.ledger import KEY, LEDGER, NAMESPACE
+from gke_ai.catalog.machines.list_prices import LIST_PRICES
 from gke_ai.components import Tenant
 from gke_ai.program.ledger import rate_of
 from gke_ai.review.report.budgets import budgets
@@ -115,7 +116,18 @@ def test_rate_is_the_machines_price_by_accelerator_and_the_highest_of_several_po
     (pool,) = flavor.pools
     section = pool.section
     prices = Prices("EUR", "2026-11-20", {f"{section.node_machine_type}/{section.capacity.mode}": Decimal(3)})
-    assert rate_of(flavor, prices) == Decimal(3) / section.accelerators_per_node
+    assert rate_of(flavor, prices) == (Decimal(3) / section.accelerators_per_node, "2026-11-20")
+
+
+def test_amount_without_a_table_counts_by_google_s_list_prices() -> None:
+    values = config()
+    del values["gke-ai:prices"]
+    (rates,) = {
+        json.dumps(own["rates"]) for own in read_by_the_program(shared_record(values, False))["budgets"].values()
+    }
+    assert json.loads(rates)["l4"] == pytest.approx(
+        float(LIST_PRICES["us-central1", "g2-standard-24/onDemand"].per_hour) / 2
+    )
 
 
 def test_flavor_without_a_price_is_refused_by_name_and_not_counted_as_nothing() -> None:

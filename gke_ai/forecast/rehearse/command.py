@@ -88,16 +88,16 @@ class Options:
 
 def show(options: Options) -> None:
     """Rehearses a change, and prints and writes what it does. Exits with REFUSED if it is refused."""
-    prices = read_prices(options.prices)  # before minutes pass
+    changed = None if options.manifests else sources.changed(options.stack, options.config)
+    prices = read_prices(options.prices, changed)  # before minutes pass
     stop_at_signals()
     forecast = rehearse(options)
     if forecast is None:
         same = "manifests that decide in the queue are" if options.manifests else "configuration is"
         print(f"The {same} the same before and after, so there is no change to rehearse.")
         return
-    if not options.manifests:
-        config = sources.changed(options.stack, options.config)
-        prices = with_google(prices, read_calibration(config), read_region(config))
+    if changed:
+        prices = with_google(prices, read_calibration(changed), read_region(changed))
     written = {options.json: forecast.written()} if options.json else {}
     picture = options.picture or state("reports", f"{options.stack}-rehearsal.svg")
     written[picture] = rehearsal_picture.drawn(forecast)

@@ -66,7 +66,7 @@ def write(request: Request) -> int:
     """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
     file = request.configuration
     measured = read_calibration(file) if file else Calibration()  # before a preview that may take minutes
-    table = with_google(read_prices(request.prices), measured, read_region(file) if file else "")
+    table = with_google(read_prices(request.prices, file), measured, read_region(file) if file else "")
     forecast = forecasts.read(request.rehearsal) if request.rehearsal else None
     days = simulations.read(request.simulation) if request.simulation else None
     preview = request.taken()

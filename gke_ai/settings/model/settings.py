@@ -154,7 +154,8 @@ class Settings(Section):
     monitoring: Monitoring | None = None
     """Dashboards and alerts in Cloud Monitoring."""
     prices: str | None = Field(default=None, examples=["prices.yaml"])
-    """Price table by which budgets count money, relative to the project. docs/costs.md describes its form."""
+    """Your own price table, for reports and for budgets of money, relative to the project. docs/report.md describes its
+    form. What it lacks has Google's list price. Default: list prices."""
     calibration: str | None = Field(default=None, examples=["calibration/prod.yaml"])
     """File with the figures of `gke-ai verify` and `gke-ai capacity`, relative to the project. Measured figures replace
     computed ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
-from gke_ai.settings.model import LocalQueue, Tenant
+from gke_ai.settings.model import LocalQueue
 from gke_ai.settings.model.budgets import WEEK_MINUTES
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
@@ -15,24 +15,15 @@ from gke_ai.settings.rules.common import each, needs, rule
 @needs("gke-ai:queues.localQueues")
 @rule
 def budgets_can_be_kept(stack: ResolvedStack) -> Iterator[Problem]:
-    """A budget has a limit and a queue to hold, and money has prices."""
+    """A budget has a limit and a queue to hold."""
     for space in stack.spaces:
         if space.section.budget and not space.queues:
             cause = f"namespace {space.section.name} has no local queue. The ledger would have nothing to hold"
             yield Problem(space.section.at("budget"), cause, "Add one to gke-ai:queues.localQueues, or remove budget")
-        yield from _limits(space.section, stack.settings.prices)
-
-
-def _limits(tenant: Tenant, prices: str | None) -> Iterator[Problem]:
-    budget = tenant.budget
-    if budget is None:
-        return
-    if budget.amount is None and budget.accelerator_hours is None:
-        cause = "neither acceleratorHours nor amount is set. The budget would limit nothing"
-        yield Problem(tenant.at("budget"), cause, "Set one of them")
-    if budget.amount is not None and prices is None:
-        cause = "an amount needs prices. The ledger would count each hour as nothing"
-        yield Problem(tenant.at("budget.amount"), cause, "Name a price table in gke-ai:prices")
+        budget = space.section.budget
+        if budget and budget.amount is None and budget.accelerator_hours is None:
+            cause = "neither acceleratorHours nor amount is set. The budget would limit nothing"
+            yield Problem(space.section.at("budget"), cause, "Set one of them")
 
 
 @rule
