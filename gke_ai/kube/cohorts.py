@@ -1,23 +1,17 @@
-"""The trees of cluster queues and cohorts: what each has, uses, lends and borrows.
-
-Counts as Kueue does, from cluster queues up through cohorts, with lending and borrowing limits:
-https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go
-"""
+"""The trees of a cluster's queues and cohorts: who has which weight, and who borrows from whom."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from gke_ai.catalog.kueue.cohort_tree import ZERO, Cell, Member, ancestry
 from gke_ai.catalog.quantities import format_quantity, round_down
 from gke_ai.kube.objects import Object
-from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, quotas_of, reserved
+from gke_ai.kube.queues import flavors_of, held_by_queue, quotas_of, reserved
 from gke_ai.kube.values import mapping, quantity, value
 
-Amounts = dict[Cell, Fraction]
-ZERO = Fraction(0)
 # The share of whoever borrows with weight 0: apis/kueue/v1beta2/fairsharing_types.go
 UNLIMITED = 2**63 - 1
 # A thousandth of the lendable quota, divided by the smallest weight, 10^-9, is 10^12. More is an overflow.
@@ -26,20 +20,11 @@ NOBODY = "nobody: over quota"
 
 
 @dataclass(eq=False)
-class Node:
-    """A cluster queue or a cohort."""
+class Node(Member):
+    """A cluster queue or a cohort of a cluster."""
 
-    name: str
-    is_queue: bool
-    item: Object
+    item: Object = field(default_factory=dict, repr=False)
     """The object. A cohort that only a name states has an empty one."""
-    nominal: Amounts
-    lending: Amounts
-    borrowing: Amounts
-    parent: Node | None = None
-    children: list[Node] = field(default_factory=list)
-    used: Amounts = field(default_factory=lambda: defaultdict(Fraction))
-    quota: Amounts = field(default_factory=lambda: defaultdict(Fraction))
 
     @property
     def title(self) -> str:
@@ -74,61 +59,6 @@ class Node:
         known = isinstance(share, int) and 0 <= share <= LARGEST_SHARE
         return "" if share is None else str(share) if known else "unknown"
 
-    def count(self) -> None:
-        """Sets what the node has and uses, with what its children lend to it and borrow from it."""
-        for key, amount in self.nominal.items():
-            self.quota[key] += amount
-        for child in self.children:
-            child.count()
-            for key in child.quota.keys() | child.used.keys():
-                self.quota[key] += child.quota[key] - child.own(key)
-                self.used[key] += child.shared(key)
-
-    def own(self, key: Cell) -> Fraction:
-        """Returns the part of the quota that the node does not lend."""
-        return max(ZERO, self.quota[key] - self.lending[key]) if key in self.lending else ZERO
-
-    def shared(self, key: Cell) -> Fraction:
-        """Returns what the node uses of the quota that its parent shares."""
-        return max(ZERO, self.used[key] - self.own(key))
-
-    def borrowed(self, key: Cell) -> Fraction:
-        """Returns what the node uses beyond its quota, which its parent lends."""
-        return max(ZERO, self.used[key] - self.quota[key]) if self.parent else ZERO
-
-    def unused(self, key: Cell) -> Fraction:
-        """Returns the unused part of the quota that the node lends."""
-        return max(ZERO, self.quota[key] - max(self.own(key), self.used[key])) if self.parent else ZERO
-
-    def available(self, key: Cell) -> Fraction:
-        """Returns how much more the node can use now."""
-        if self.parent is None:
-            return self.quota[key] - self.used[key]
-        above = self.parent.available(key)
-        if key in self.borrowing:
-            above = min(above, self.quota[key] - self.own(key) - self.shared(key) + self.borrowing[key])
-        return max(ZERO, self.own(key) - self.used[key]) + above
-
-    def most(self, key: Cell) -> Fraction:
-        """Returns how much the node can use if nobody else uses anything."""
-        if self.parent is None:
-            return self.quota[key]
-        most = self.own(key) + self.parent.most(key)
-        return min(most, self.quota[key] + self.borrowing[key]) if key in self.borrowing else most
-
-    def path(self) -> Iterator[Node]:
-        """Yields the node and the cohorts above it."""
-        yield self
-        if self.parent:
-            yield from self.parent.path()
-
-    def queues(self) -> Iterator[Node]:
-        """Yields the cluster queues below the node, and itself if it is one."""
-        if self.is_queue:
-            yield self
-        for child in self.children:
-            yield from child.queues()
-
 
 @dataclass(frozen=True, order=True)
 class Loan:
@@ -158,15 +88,11 @@ def amounts_text(amounts: Mapping[Cell, Fraction]) -> str:
 
 
 def trees(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Iterable[Object] = ()) -> list[Node]:
-    """Returns the cluster queues and cohorts, counted. A cohort that only a name states has no quota of its own.
+    """Returns the cluster queues and cohorts. A cohort that only a name states has no quota of its own.
 
     The status of a queue lacks flavors that it no longer lists. The Workloads tell who still holds them.
     """
-    nodes = list(_nodes(queues, cohorts, workloads))
-    for node in nodes:
-        if node.parent is None:
-            node.count()
-    return nodes
+    return list(_nodes(queues, cohorts, workloads))
 
 
 def loans(nodes: Iterable[Node]) -> list[Loan]:
@@ -177,7 +103,7 @@ def loans(nodes: Iterable[Node]) -> list[Loan]:
     """
     found: list[Loan] = []
     for root in (node for node in nodes if node.parent is None and not node.is_queue):
-        for key in root.quota.keys() | root.used.keys():
+        for key in root.cells():
             owed, _ = _settle(root, key, found)
             found += [Loan(borrower, NOBODY, key, amount) for borrower, amount in owed.items() if amount]
     return sorted(found)
@@ -216,13 +142,15 @@ def _split(amount: Fraction, parts: Mapping[str, Fraction], key: Cell) -> dict[s
 def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Iterable[Object]) -> Iterator[Node]:
     in_use = held_by_queue(workloads)
     stated = {cohort["metadata"]["name"]: cohort for cohort in cohorts}
+    parents = {name: parent for name, item in stated.items() if (parent := _parent(item))}
     by_name: dict[str, Node] = {}
 
     def cohort(name: str) -> Node:
         if name not in by_name:
             by_name[name] = _node(name, False, stated.get(name, {}))
-            if (parent := _parent(name, stated)) and name not in _ancestors(parent, stated):
-                _adopt(cohort(parent), by_name[name])
+            # In a cycle Kueue admits nothing: whoever is in it has no parent here.
+            if (parent := parents.get(name)) and name not in ancestry(parent, parents):
+                by_name[name].join(cohort(parent))
         return by_name[name]
 
     for name in stated:
@@ -230,32 +158,17 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Itera
     for queue in queues:
         node = _node(queue["metadata"]["name"], True, queue)
         flavors = {flavor for group in flavors_of(queue) for flavor in group}
-        node.used |= {cell: used for cell, used in in_use[node.name].items() if cell[0] not in flavors}
-        node.used |= reserved(queue)
+        node.held = {cell: used for cell, used in in_use[node.name].items() if cell[0] not in flavors} | reserved(queue)
         if parent := value(queue, "spec", "cohortName"):
-            _adopt(cohort(str(parent)), node)
+            node.join(cohort(str(parent)))
         yield node
     yield from by_name.values()
 
 
-def _parent(name: str, stated: Mapping[str, Object]) -> str:
-    return str(mapping(stated.get(name), "spec").get("parentName") or "")
-
-
-def _ancestors(name: str, stated: Mapping[str, Object]) -> set[str]:
-    """A cohort and those above it. In a cycle Kueue admits nothing: whoever is in it has no parent here."""
-    found: set[str] = set()
-    while name and name not in found:
-        found.add(name)
-        name = _parent(name, stated)
-    return found
-
-
-def _adopt(parent: Node, child: Node) -> None:
-    child.parent = parent
-    parent.children.append(child)
+def _parent(cohort: Object) -> str:
+    return str(mapping(cohort, "spec").get("parentName") or "")
 
 
 def _node(name: str, is_queue: bool, item: Object) -> Node:
     nominal, lending, borrowing = (quotas_of(item, key) for key in ("nominalQuota", "lendingLimit", "borrowingLimit"))
-    return Node(name, is_queue, item, nominal, lending, borrowing)
+    return Node(name, is_queue, nominal, lending, borrowing, item=item)

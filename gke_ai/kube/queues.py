@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from gke_ai.catalog.kueue.cohort_tree import Cell
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import amounts
 from gke_ai.kube.values import items, mapping, number, quantity, value
 
-Cell = tuple[str, str]
-"""A flavor and a resource."""
 # What Kueue compares to find equal workloads, besides containers:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/util/pod/pod.go, SpecShape
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Self
 
 Cell = tuple[str, str]
 """A flavor and a resource."""
@@ -26,16 +27,16 @@ class Member:
     lending: Amounts = field(default_factory=dict)
     borrowing: Amounts = field(default_factory=dict)
     held: Amounts = field(default_factory=dict)
-    parent: Member | None = field(default=None, repr=False)
-    children: list[Member] = field(default_factory=list, repr=False)
+    parent: Self | None = field(default=None, repr=False)
+    children: list[Self] = field(default_factory=list, repr=False)
 
-    def join(self, parent: Member) -> None:
+    def join(self, parent: Self) -> None:
         """Makes the member one of a cohort."""
         self.parent = parent
         parent.children.append(self)
 
     @property
-    def ancestors(self) -> Iterator[Member]:
+    def ancestors(self) -> Iterator[Self]:
         """The cohorts above it, from its own to the root."""
         above = self.parent
         while above is not None:
@@ -43,16 +44,27 @@ class Member:
             above = above.parent
 
     @property
-    def below(self) -> Iterator[Member]:
+    def below(self) -> Iterator[Self]:
         """It and all members below it."""
         yield self
         for child in self.children:
             yield from child.below
 
     @property
-    def root(self) -> Member:
+    def path(self) -> Iterator[Self]:
+        """It and the cohorts above it."""
+        yield self
+        yield from self.ancestors
+
+    @property
+    def queues(self) -> Iterator[Self]:
+        """The cluster queues below it, and itself if it is one."""
+        return (member for member in self.below if member.is_queue)
+
+    @property
+    def root(self) -> Self:
         """The root of its tree."""
-        return [self, *self.ancestors][-1]
+        return [*self.path][-1]
 
     def cells(self) -> set[Cell]:
         """The flavors and resources that it or a member below it has, limits or holds."""
@@ -85,6 +97,23 @@ class Member:
     def taken(self, cell: Cell) -> Fraction:
         """What it uses of the quota that its cohort shares: of what it lends itself, and of what others lend."""
         return max(ZERO, self.used(cell) - self.kept(cell))
+
+    def borrowed(self, cell: Cell) -> Fraction:
+        """What it uses beyond its quota, which its parent lends."""
+        return max(ZERO, self.used(cell) - self.quota(cell)) if self.parent else ZERO
+
+    def unused(self, cell: Cell) -> Fraction:
+        """The unused part of the quota that it lends."""
+        return max(ZERO, self.quota(cell) - max(self.kept(cell), self.used(cell))) if self.parent else ZERO
+
+    def available(self, cell: Cell) -> Fraction:
+        """How much more it can use now."""
+        if self.parent is None:
+            return self.quota(cell) - self.used(cell)
+        above = self.parent.available(cell)
+        if cell in self.borrowing:
+            above = min(above, self.lends(cell) - self.taken(cell) + self.borrowing[cell])
+        return max(ZERO, self.kept(cell) - self.used(cell)) + above
 
 
 def ancestry(name: str, parents: Mapping[str, str]) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from gke_ai.catalog.kueue.cohort_tree import ZERO, Cell
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import OverQuota, Share
-from gke_ai.kube.cohorts import ZERO, Node, amounts_text, loans, trees, weight_text
+from gke_ai.kube.cohorts import Node, amounts_text, loans, trees, weight_text
 from gke_ai.kube.objects import Object
-from gke_ai.kube.queues import Cell
 
 
 class _Over(NamedTuple):
@@ -46,7 +46,7 @@ def shares(histories: Histories) -> tuple[Share, ...]:
     for node in (node for node in nodes if node.parent):
         old = before.get(node.title)
         if node.share or (old and old.share):
-            lends, owes = lent[node.title], {key: node.borrowed(key) for key in node.used}
+            lends, owes = lent[node.title], {key: node.borrowed(key) for key in node.cells()}
             weight, share = (weight_text(old.item), old.share) if old else ("", "")
             figures = (weight, weight_text(node.item), share, node.share, amounts_text(lends), amounts_text(owes))
             result.append(Share(node.title, *figures))
@@ -76,16 +76,17 @@ def _all_over(histories: Histories, version: Callable[[History], Object | None])
 
 def _over(node: Node) -> Iterator[_Over]:
     """Yields what is over the quota at a node: a cohort without a parent, or a borrowing limit."""
-    for key, used in node.used.items():
+    for key in node.cells():
+        used = node.used(key)
         limit = ZERO if node.parent is None else node.borrowing.get(key)
-        if limit is not None and used > node.quota[key] + limit:
+        if limit is not None and used > node.quota(key) + limit:
             within = _within(node, key)
-            yield _Over(tuple(sorted(_sharing(node, key))), key, used + within, node.quota[key] + limit + within)
+            yield _Over(tuple(sorted(_sharing(node, key))), key, used + within, node.quota(key) + limit + within)
 
 
 def _within(node: Node, key: Cell) -> Fraction:
     """Returns what those that share use of the quota that they do not lend."""
-    return sum((min(child.used[key], child.own(key)) + _within(child, key) for child in _sharers(node, key)), ZERO)
+    return sum((min(child.used(key), child.kept(key)) + _within(child, key) for child in _sharers(node, key)), ZERO)
 
 
 def _sharing(node: Node, key: Cell) -> Iterator[str]:
@@ -97,4 +98,4 @@ def _sharing(node: Node, key: Cell) -> Iterator[str]:
 
 
 def _sharers(node: Node, key: Cell) -> list[Node]:
-    return [child for child in node.children if child.shared(key) or child.quota[key] > child.own(key)]
+    return [child for child in node.children if child.taken(key) or child.quota(key) > child.kept(key)]

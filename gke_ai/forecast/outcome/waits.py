@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+from gke_ai.catalog.kueue.cohort_tree import Cell
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.forecast.outcome import reasons
@@ -23,7 +24,7 @@ from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, key_of, label
 from gke_ai.kube.pods import ended
-from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, shape_of
+from gke_ai.kube.queues import flavors_of, held_by_queue, shape_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.kube.workloads import priority_class_of
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
+from gke_ai.catalog.kueue.cohort_tree import Cell
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.outcome.reasons import why_it_waits
@@ -13,7 +14,7 @@ from gke_ai.forecast.simulate.objects import new_object
 from gke_ai.forecast.when.answer import is_decided, roots, sharing
 from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
-from gke_ai.kube.queues import Cell, flavors_of
+from gke_ai.kube.queues import flavors_of
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.verify.nodes import daemon_requests, free_of
 from gke_ai.terminal import Stop

@@ -14,15 +14,16 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from gke_ai.catalog.kueue.cohort_tree import ZERO, Cell
 from gke_ai.catalog.quantities import format_quantity, round_down
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.formats import console
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import list_objects
-from gke_ai.kube.cohorts import ZERO, Loan, Node, loans, trees, weight_text
+from gke_ai.kube.cohorts import Loan, Node, loans, trees, weight_text
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.pods import amounts
-from gke_ai.kube.queues import Cell, held, requested
+from gke_ai.kube.queues import held, requested
 from gke_ai.kube.values import mapping, number, value
 from gke_ai.ops.status.queues import queues_and_workloads
 from gke_ai.ops.status.workloads import span, waits_since
@@ -142,7 +143,7 @@ class Sharing:
         """Yields the quota of its own that a queue lacks, because others borrow it."""
         for cell, since in self._lacking(queue):
             lent = {loan.borrower: loan.amount for loan in self.loans if (loan.lender, loan.key) == (queue.name, cell)}
-            if lacks := min(max(ZERO, queue.nominal[cell] - queue.used[cell]), sum(lent.values(), ZERO)):
+            if lacks := min(max(ZERO, queue.nominal[cell] - queue.used(cell)), sum(lent.values(), ZERO)):
                 yield _starved(queue, cell, lacks, since, f"lent to {join_names([*lent])}")
 
     def _below_weight(self, queue: Node) -> Iterator[tuple[Row, Row]]:
@@ -151,7 +152,7 @@ class Sharing:
         The second row says what fair sharing takes for it.
         """
         for cell, since in self._lacking(queue) if queue.share else ():
-            for node in queue.path() if queue.used[cell] >= queue.nominal[cell] else ():
+            for node in queue.path if queue.used(cell) >= queue.nominal[cell] else ():
                 taking = [member for member in node.siblings if member is node or member.borrowed(cell)]
                 total = sum((member.borrowed(cell) for member in taking), ZERO)
                 weights = sum((member.weight for member in taking), ZERO) or Fraction(1)
@@ -161,7 +162,7 @@ class Sharing:
                     more = [m for m in taking if m.borrowed(cell) > total * m.weight / weights]
                     why = f"members of {_names(node)[1]} borrow {_text(cell, total)}, its part by weight is "
                     why += _text(cell, part)
-                    borrowers = [below.name for m in more for below in m.queues() if below.borrowed(cell)]
+                    borrowers = [below.name for m in more for below in m.queues if below.borrowed(cell)]
                     taken, how = self._by_policy(queue, borrowers, cell, lacks)
                     row = (queue.name, join_names([m.title for m in more]), *cell, taken, f"fair sharing, {how}")
                     yield _starved(queue, cell, lacks, since, why), row
@@ -169,7 +170,7 @@ class Sharing:
 
     def _reclaimable(self) -> Iterator[Row]:
         """Yields what each lender can take back. The queues of a cohort take back what it lends to others."""
-        below = {node.title: [queue.name for queue in node.queues()] for node in self.nodes}
+        below = {node.title: [queue.name for queue in node.queues] for node in self.nodes}
         queues = {node.name: node for node in self.nodes if node.is_queue}
         for loan in self.loans:
             lenders = below.get(loan.lender, [])
@@ -203,7 +204,7 @@ class Sharing:
 
 
 def _starved(queue: Node, cell: Cell, lacks: Fraction, since: datetime, why: str) -> Row:
-    figures = (_text(cell, amount) for amount in (queue.used[cell], queue.nominal[cell], lacks))
+    figures = (_text(cell, amount) for amount in (queue.used(cell), queue.nominal[cell], lacks))
     return queue.name, *cell, *figures, since.isoformat(), why
 
 
@@ -217,7 +218,7 @@ def _past_usage(queue: Object) -> Iterator[Row]:
 
 def _names(node: Node) -> Row:
     """The titles of a node and of the cohorts above it."""
-    return tuple(above.title for above in node.path())
+    return tuple(above.title for above in node.path)
 
 
 def _place(item: Object, queue: object) -> tuple[str, str]:

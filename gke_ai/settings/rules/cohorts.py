@@ -88,8 +88,7 @@ def _training_runs(stack: ResolvedStack) -> list[Placed[Run]]:
 
 def _may_borrow(borrower: Queue, lender: Queue) -> bool:
     """Whether one queue may borrow accelerators from the other: each on the way to their common cohort lets it."""
-    above = [borrower.member, *borrower.member.ancestors]
-    lending = [lender.member, *lender.member.ancestors]
+    above, lending = [*borrower.member.path], [*lender.member.path]
     common = next((cohort for cohort in above if cohort in lending), None)
     if common is None or borrower is lender:
         return False

@@ -53,7 +53,7 @@ def cohorts_have_members(stack: ResolvedStack) -> Iterator[Problem]:
         return
     for cohort in stack.queues.cohorts:
         member = stack.cohorts[cohort.name]
-        if not any(other.is_queue for other in member.below) and not _below_cycle(stack, member):
+        if not [*member.queues] and not _below_cycle(stack, member):
             cause = f"no cluster queue is in cohort {cohort.name} or below it. It would have no effect"
             remedy = f"Set cohort: {cohort.name} in a cluster queue, or remove the cohort"
             yield Problem(cohort.at("name"), cause, remedy)
@@ -85,7 +85,7 @@ def quotas_of_cohorts_are_used(stack: ResolvedStack) -> Iterator[Problem]:
 
 def _unused(cohort: Cohort, member: Member, index: int, quota: CohortQuota) -> Iterator[Problem]:
     """Problems of quota with which no queue of the tree may use more than without it."""
-    queues = [other for other in member.root.below if other.is_queue]
+    queues = [*member.root.queues]
     for resource, amount in parse_quantities(quota.quota).items():
         cell = (quota.flavor, resource)
         if amount and not any(_gains(queue, member, cell) for queue in queues):
