@@ -375,6 +375,7 @@ def main() -> int:
     end = time.monotonic() + RUN_SECONDS
     try:
         run = Run(Api(), os.environ["NAMESPACE"], json.loads(Path(os.environ["CONFIG"]).read_text()))
+        run.step(1)  # saves at once what changed since the last run
         while (left := end - time.monotonic()) > 0:
             run.step(max(1, min(WATCH_SECONDS, int(left))))
     except (OSError, ValueError, http.client.HTTPException) as error:  # of the connection, or a line that ends early
