@@ -23,6 +23,7 @@ from gke_ai.ops.doctor.visit import Call, refusal, switched_off
 from gke_ai.ops.facts.catalogue import Rates, parts
 from gke_ai.settings import ResolvedStack
 from gke_ai.terminal import Stop, echo
+from gke_ai.workspace.configuration_file import PRICES
 from gke_ai.workspace.stack import ROOT, Stack
 
 BILLING = "https://cloudbilling.googleapis.com"
@@ -30,7 +31,7 @@ BILLING = "https://cloudbilling.googleapis.com"
 SERVICE = "services/6F81-5844-456A"
 # The catalogue has some 40,000 SKUs of Compute Engine, 5,000 on a page.
 MAX_PAGES = 100
-HEADING = "# Written by gke-ai prices: Google's list prices. Use it with --prices. A later run replaces the file.\n"
+HEADING = "# Written by gke-ai prices: Google's list prices. A later run replaces the file.\n"
 
 
 def show(stack: Stack, output: Path | None, address: str = BILLING, call: Call = call) -> int:
@@ -64,7 +65,10 @@ def show(stack: Stack, output: Path | None, address: str = BILLING, call: Call =
         return 1
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(written(per_hour, rates))
-    echo(f"{file}: {len(per_hour)} list prices. Use it:  gke-ai report --stack {stack.name} --prices {file}")
+    echo(f"{file}: {len(per_hour)} list prices.")
+    if file.is_relative_to(ROOT):
+        command = f"pulumi config set --stack {stack.name} {PRICES} {file.relative_to(ROOT)}"
+        echo(f"→ commit it, and use it:  {command}")
     return 0
 
 
