@@ -72,9 +72,10 @@ def parts(machine_type: str, mode: str) -> Mapping[Part, Decimal]:
     if machine.tpu in CHIPS and mode in CHIP_FORMS:
         usage, words = CHIP_FORMS[mode]
         return {Part(words.format(CHIPS[machine.tpu]), "TPU", usage, "h"): Decimal(machine.chips)}
-    if machine.gpu not in SERIES or mode not in GPU_FORMS or machine_type.endswith("-nolssd"):
+    words_of_gpu = SERIES.get(machine.gpu or "")
+    if words_of_gpu is None or mode not in GPU_FORMS or machine_type.endswith("-nolssd"):
         return {}
-    (series, gpu), (usage, core, ram, of_gpu, disk) = SERIES[machine.gpu], GPU_FORMS[mode]
+    (series, gpu), (usage, core, ram, of_gpu, disk) = words_of_gpu, GPU_FORMS[mode]
     own = {
         Part(core.format(series), "CPU", usage, "h"): Decimal(str(machine.vcpus)),
         Part(ram.format(series), "RAM", usage, "GiBy.h"): Decimal(str(machine.memory_gb)),

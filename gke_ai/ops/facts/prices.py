@@ -96,10 +96,11 @@ def pages(doctor: Doctor, address: str) -> Iterator[list[Any]]:
             reason = refusal(answer, address.partition("://")[2]).removesuffix(".")
             raise Stop(f"Google's price catalogue cannot be read: {reason}. {remedy}")
         body = answer.body if isinstance(answer.body, dict) else {"skus": None}
-        skus, token = body.get("skus", []), body.get("nextPageToken", "")
-        if not isinstance(skus, list) or not isinstance(token, str) or token in seen:
+        skus, following = body.get("skus", []), body.get("nextPageToken", "")
+        if not isinstance(skus, list) or not isinstance(following, str) or following in seen:
             raise Stop(malformed(address))
         yield skus
+        token = following
         if not token:
             return
         seen.add(token)
