@@ -72,13 +72,8 @@ class Queues:
     @cached_property
     def trees(self) -> dict[str, str]:
         """What Kueue's log calls the queues that share quota: `cohort/NAME` of the root, or `queue/NAME`."""
-        parents = {cohort.name: cohort.parent for cohort in self.stack.queues.cohorts if cohort.parent}
-
-        def root(cohort: str) -> str:
-            return root(parents[cohort]) if cohort in parents else cohort  # the rules refuse a cycle
-
         return {
-            name: f"cohort/{root(queue.section.cohort)}" if queue.section.cohort else f"queue/{name}"
+            name: f"cohort/{queue.member.root.name}" if queue.section.cohort else f"queue/{name}"
             for name, queue in self.cluster_queues.items()
         }
 
