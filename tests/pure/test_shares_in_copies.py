@@ -15,7 +15,7 @@ from tests.support.snapshots import TAKEN
 
 Object = dict[str, Any]
 USED = {"consumedResources": {NVIDIA_GPU: "2680000000n"}, "lastUpdate": "2026-01-01T00:00:00Z"}
-BY_USAGE = {"admissionFairSharing": {"usageHalfLifeTime": "168h", "usageSamplingInterval": "5m"}}
+BY_USAGE: Object = {"admissionFairSharing": {"usageHalfLifeTime": "168h", "usageSamplingInterval": "5m"}}
 QUOTA = [{"name": NVIDIA_GPU, "nominalQuota": "4"}]
 GROUPS = [{"coveredResources": [NVIDIA_GPU], "flavors": [{"name": "l4", "resources": QUOTA}]}]
 
@@ -28,8 +28,9 @@ def local_queue(name: str, weight: str, used: Object | None = None) -> Object:
 
 def shared(used: Object = USED, weight: str = "3", **kueue: Any) -> Snapshot:
     """Training in a tree: company, with quota of its own, over research."""
-    queue = {**QUEUE, "spec": {**QUEUE["spec"], "cohortName": "research", "fairSharing": {"weight": "2"}}}
-    other = {"metadata": {"name": "product"}, "spec": {**QUEUE["spec"], "cohortName": "company"}}
+    base: Object = {**QUEUE}
+    queue = {**base, "spec": {**base["spec"], "cohortName": "research", "fairSharing": {"weight": "2"}}}
+    other = {"metadata": {"name": "product"}, "spec": {**base["spec"], "cohortName": "company"}}
     research = {"parentName": "company", "fairSharing": {"weight": weight}}
     cohorts = [
         {"metadata": {"name": "company"}, "spec": {"resourceGroups": GROUPS}},
@@ -74,7 +75,7 @@ def test_a_replay_begins_with_the_past_usage_and_the_weights_of_local_queues() -
 
 
 def test_a_replay_has_the_configuration_that_decides_the_order_and_a_note_on_what_it_misses() -> None:
-    fair = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
+    fair: Object = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
     snapshot = shared(**BY_USAGE, **fair, manageJobsWithoutQueueName=True)
     assert Futures(snapshot, [("training", workload("mine", 0))]).queues.manager == {**BY_USAGE, **fair}
     for stated, written in (
