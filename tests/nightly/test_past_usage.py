@@ -27,11 +27,12 @@ def local_queue(name: str, used: int, weight: str = "1") -> Object:
 
 def state(used: int, used_by_others: int, weight: str, kueue: Object) -> Snapshot:
     """A run has 20 s left, and an older one waits in its local queue. Each run of the cluster queue takes an hour."""
-    spec = {**QUEUE["spec"], "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
+    queue: Object = {**QUEUE}
+    queue["spec"] = {**queue["spec"], "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}
     flavor: Object = {"metadata": {"name": "l4"}, "spec": {}}
     objects: dict[str, list[Object]] = {
         "ResourceFlavor": [flavor],
-        "ClusterQueue": [{**QUEUE, "spec": spec}],
+        "ClusterQueue": [queue],
         "LocalQueue": [local_queue("gpus", used), local_queue("others", used_by_others, weight)],
         "Workload": [workload("first", HOUR - LEFT, HOUR - LEFT), workload("older", 60), *past(HOUR, 40)],
     }
