@@ -72,7 +72,8 @@ def observed(place: Place, configuration: Configuration, policies: Object) -> tu
         for job in jobs:
             cluster.apply([job])
             eventually(partial(has_run, cluster, job["metadata"]["name"]), "Kueue has the run")
-            cluster.settle(3) if job != jobs[-1] else None
+            if job is not jobs[-1]:
+                cluster.settle(3)
         deadline = time.monotonic() + LONG
         while time.monotonic() < deadline and preemptions(cluster) < MANY:
             if cluster.recorder.settle(QUIET, QUIET + 1):
