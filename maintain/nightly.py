@@ -39,7 +39,7 @@ PARTS: Mapping[str, Part] = {
     "forecasts": Part(
         (
             *nightly("forecasts_and_outcomes", "manifests", "rehearse_upgrades", "snapshot", "when", "worked_cases"),
-            *nightly("esc_verbs"),
+            *nightly("endless_preemption", "esc_verbs", "past_usage", "shared_forecasts"),
             *cluster("rehearse"),
             "tests/pure/test_hostile_input.py",
         )

@@ -131,7 +131,7 @@ def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[st
         clusters.configure(place, some[0].case.configuration)
         refused = clusters.load(place, [question.case for question in some])
         with queue_cluster.connect(place.emulator) as cluster:
-            cluster.apply(question.case.gate for question in some)
+            clusters.open_gates(cluster, [question.case for question in some])
             cluster.settle()
         found = ask(place, {q.case.title: (q.manifest, q.queue) for q in some if q.case.id not in refused})
         for question in some:

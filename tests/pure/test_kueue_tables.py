@@ -16,7 +16,7 @@ from gke_ai.forecast.snapshot.format import read as read_snapshot
 from gke_ai.forecast.when.answer import Answer
 from gke_ai.kube.blocks import assigned
 from tests.support.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
-from tests.support.rehearsal.tables.cases import COMPARED, NOT_COMPARED, TableCase, at, cases, left_out
+from tests.support.rehearsal.tables.cases import COMPARED, TableCase, at, cases, left_out
 from tests.support.rehearsal.tables.clusters import Result
 from tests.support.rehearsal.tables.configuration import Configuration
 from tests.support.rehearsal.tables.decisions import Decision
@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @compiled
 def test_every_table_is_printed_and_compared_or_left_out_for_a_reason() -> None:
-    assert {table["test"] for table in tables()} == set(TESTS) == {*COMPARED, *NOT_COMPARED}
+    assert {table["test"] for table in tables()} == set(TESTS) == {*COMPARED}
     assert all(table["cases"] for table in tables())
 
 

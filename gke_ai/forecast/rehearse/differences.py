@@ -27,6 +27,7 @@ EXPECTED: tuple[tuple[str, str, str], ...] = (
     ),
     ("ResourceQuota", r"status\.used\..*", "Kubernetes counts objects, which are compared by themselves"),
     (".*Queue", r"status\.conditions\[.*\]\.lastTransitionTime", "Kueue reads its queues again"),
+    ("LocalQueue", r"status\.fairSharing\.admissionFairSharingStatus.*", "Kueue goes on counting from past usage"),
 )
 _ABSENT = "(absent)"
 _IDENTITIES = ("name", "type", "uid", "key", "containerPort")

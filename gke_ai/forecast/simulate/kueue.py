@@ -138,7 +138,9 @@ def started(emulator: Scratch, queues: Queues, held: Sequence[Object] = ()) -> I
             _create(api, (pair for pair in queues.objects() if pair not in local))
             kueue = Kueue(api, process, log)
             _hold(kueue, held)
-            _create(api, local)
+            # Kueue reads the past usage of a local queue once, so its status is there from the start.
+            kueue.write((item for _, item in local if "status" in item), ())
+            _create(api, (pair for pair in local if "status" not in pair[1]))
             yield kueue
         finally:
             if process.stdin:

@@ -71,9 +71,9 @@ class Queues:
 
     @cached_property
     def trees(self) -> dict[str, str]:
-        """What Kueue's log calls the queues that share quota, by cluster queue: `cohort/NAME`, or `queue/NAME`."""
+        """What Kueue's log calls the queues that share quota: `cohort/NAME` of the root, or `queue/NAME`."""
         return {
-            name: f"cohort/{queue.section.cohort}" if queue.section.cohort else f"queue/{name}"
+            name: f"cohort/{queue.member.root.name}" if queue.section.cohort else f"queue/{name}"
             for name, queue in self.cluster_queues.items()
         }
 

@@ -163,7 +163,7 @@ def with_interval(found: answers.Answer, snapshot: Snapshot, seed: int) -> tuple
     note = f"Durations and arrivals are drawn from the runs in the snapshot, of which {ended:,} ended."
     # Kueue would admit it later too, but without nodes.
     waits = [seconds if seconds < found.left else inf for seconds in waits]
-    return replace(found, waits=tuple(waits)), [note, *unplaced(snapshot)]
+    return replace(found, waits=tuple(waits)), [note, *unplaced(snapshot), *by_usage(snapshot)]
 
 
 def with_end(found: answers.Answer, snapshot: Snapshot) -> tuple[answers.Answer, list[str]]:
@@ -180,6 +180,15 @@ def unplaced(snapshot: Snapshot) -> Iterator[str]:
         yield (
             f"The replays count the quota of {join_names(names)}, not where pods fit together: a run that requires one "
             "block can wait longer."
+        )
+
+
+def by_usage(snapshot: Snapshot) -> Iterator[str]:
+    """Yields a note on the past usage of local queues: Kueue adds to it by its own clock, not by that of a replay."""
+    if (snapshot.kueue or {}).get("admissionFairSharing"):
+        yield (
+            "The replays order runs by the past usage of their local queues and by what they admit. "
+            "A run that runs for long adds too little to it."
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ from gke_ai.forecast.when.answer import roots, sharing
 from gke_ai.forecast.when.durations import Arrivals, Durations, Record, records
 from gke_ai.kube.objects import holds, key_of
 from gke_ai.kube.queues import flavors_of
+from gke_ai.kube.values import mapping
 from gke_ai.settings import ResolvedStack, Settings
 
 # The interval is from the first to the last of these starts. Of 20 equally likely starts and one more, that one is
@@ -130,7 +132,12 @@ class Copies(Queues):
     def manager(self) -> Mapping[str, Any]:
         """What the cluster's Kueue is configured to, where it decides the order of admissions."""
         stated = self.snapshot.kueue or {}
-        return {key: stated[key] for key in stated if key in ("fairSharing", "featureGates")}
+        kept = {key: stated[key] for key in stated if key in ("admissionFairSharing", "fairSharing", "featureGates")}
+        if "fairSharing" in kept:
+            # The former configuration has a key for it. In the one that is written, the section is enough.
+            fair = dict(kept.pop("fairSharing"))
+            kept |= {"fairSharing": fair} if fair.pop("enable", True) else {}
+        return kept
 
     def objects(self) -> Iterator[tuple[str, Object]]:
         kueue = f"/apis/{KUEUE_API}"
@@ -147,14 +154,28 @@ class Copies(Queues):
                 spec = {**_renamed(number, item["spec"]), "namespaceSelector": {}}
                 yield f"{kueue}/clusterqueues", new_object("ClusterQueue", _copied(number, name), spec)
             for item in self.local.values():
-                metadata = item["metadata"]
-                spec = {"clusterQueue": _copied(number, item["spec"]["clusterQueue"])}
-                local = new_object("LocalQueue", _copied(number, metadata["name"]), spec, metadata["namespace"])
-                yield f"{kueue}/namespaces/{metadata['namespace']}/localqueues", local
+                yield f"{kueue}/namespaces/{item['metadata']['namespace']}/localqueues", _local_queue(number, item)
 
 
 def _copied(number: int, name: str) -> str:
     return f"r{number}-{name}"
+
+
+def _local_queue(number: int, item: Object) -> Object:
+    """Returns a copy of a local queue, with its weight and what it consumed in the past."""
+    (namespace, name), spec = key_of(item), item["spec"]
+    weight = {"fairSharing": spec["fairSharing"]} if spec.get("fairSharing") else {}
+    copied = new_object(
+        "LocalQueue",
+        _copied(number, name),
+        {"clusterQueue": _copied(number, spec["clusterQueue"]), **weight},
+        namespace,
+    )
+    if past := mapping(item, "status", "fairSharing", "admissionFairSharingStatus"):
+        identity = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{namespace}/{_copied(number, name)}"))
+        copied["metadata"] |= {"uid": identity, "generation": 1, "creationTimestamp": second(0)}
+        copied["status"] = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": past}}
+    return copied
 
 
 def _renamed(number: int, spec: Object) -> Object:

@@ -104,6 +104,7 @@ class QueueCluster:
             self.send("DELETE", f"/apis/{KUEUE_API}/namespaces/{namespace}/localqueues")
         for path in (
             f"/apis/{KUEUE_API}/clusterqueues",
+            f"/apis/{KUEUE_API}/cohorts",
             f"/apis/{KUEUE_API}/resourceflavors",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
         ):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.forecast.snapshot.fields import kinds
-from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, cohort_spec, flavor_spec, local_queue
 from gke_ai.settings.model import Queues
 
 Object = dict[str, Any]
@@ -39,7 +39,8 @@ class Pool:
 class Scenario:
     """Queues in the form of the section `gke-ai:queues`, and the workloads of the tenants in order of submission.
 
-    Every cluster queue has a local queue with its name in the namespace of the scenario.
+    Every cluster queue has a local queue with its name in the namespace of the scenario. Those of the section are there
+    besides, whatever their namespace says.
     """
 
     queues: Mapping[str, Any]
@@ -85,18 +86,27 @@ def queue_objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
         pools = [pool for pool in scenario.pools if pool.name == flavor.name]
         labels = {GKE_ACCELERATOR: ACCELERATOR, GKE_NODEPOOL: prefix + flavor.name} if pools else None
         yield make("ResourceFlavor", prefix + flavor.name, spec=flavor_spec(NodeFlavor(flavor.name, labels)))
+    for cohort in queues.cohorts:
+        yield make("Cohort", prefix + cohort.name, spec=_prefixed(cohort_spec(cohort), prefix))
     for queue in queues.cluster_queues:
         spec = cluster_queue(queue, [quota.quota for quota in queue.flavors if isinstance(quota.quota, dict)])
-        if queue.cohort:
-            spec["cohortName"] = prefix + queue.cohort
-        for group in spec["resourceGroups"]:
-            for flavor_quota in group["flavors"]:
-                flavor_quota["name"] = prefix + flavor_quota["name"]
         if queue.name in scenario.stopped:
             spec["stopPolicy"] = scenario.stopped[queue.name]
-        yield make("ClusterQueue", prefix + queue.name, spec=spec)
+        yield make("ClusterQueue", prefix + queue.name, spec=_prefixed(spec, prefix))
     for queue in queues.cluster_queues:
         yield make("LocalQueue", queue.name, namespace, spec={"clusterQueue": prefix + queue.name})
+    for local in queues.local_queues:
+        yield make(
+            "LocalQueue", local.name, namespace, spec=local_queue(prefix + local.cluster_queue, local.fair_sharing)
+        )
+
+
+def _prefixed(spec: Object, prefix: str) -> Object:
+    """The spec of a cohort or a cluster queue with the prefix of its scenario before the names in it."""
+    for group in spec.get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            flavor["name"] = prefix + flavor["name"]
+    return spec | {key: prefix + spec[key] for key in ("cohortName", "parentName") if key in spec}
 
 
 def run_object(run: Run, namespace: str) -> Object:

@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,6 +16,12 @@ PRIORITIES = ("low", "middle", "high")
 WITHIN = ("Never", "LowerPriority", "LowerOrNewerEqualPriority")
 RECLAIM = ("Never", "LowerPriority", "Any")
 Section = dict[str, Any]
+# Settings of Kueue's manager. Kueue writes past usage into the status of local queues once in an interval: until then a
+# snapshot does not have what was admitted since.
+_BY_USAGE = {"admissionFairSharing": {"usageHalfLifeSeconds": 600, "usageSamplingSeconds": 1}}
+_FAIR: Section = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
+SHARING: Mapping[str, Section] = {"tree": {}, "fair": _FAIR, "usage": _BY_USAGE, "both": {**_FAIR, **_BY_USAGE}}
+COHORTS = ("c", "left", "right")
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,28 @@ def generate(seed: int) -> SeededCase:
     dice = random.Random(f"rehearsal {seed}")
     while True:
         scenario = _scenario(dice)
-        changed, text = _change(dice, scenario)
-        case = SeededCase(f"seed-{seed}", scenario, changed, seed, text)
-        if changed != scenario and not any(problems([(case.namespace, stage)]) for stage in (scenario, changed)):
+        if case := _allowed(f"seed-{seed}", seed, scenario, *_change(dice, scenario)):
             return case
 
 
+def generate_shared(seed: int, sharing: str) -> SeededCase:
+    """The same with a tree of cohorts, weights, and a Kueue that shares by `sharing`: a key of SHARING."""
+    dice = random.Random(f"{sharing} {seed}")
+    while True:
+        scenario = _shared(dice, _scenario(dice), SHARING[sharing])
+        change = dice.choice((_change, _change, _change_weight, _change_cohort, _move_queue))
+        if case := _allowed(f"{sharing}-{seed}", seed, scenario, *change(dice, scenario)):
+            return case
+
+
+def _allowed(namespace: str, seed: int, scenario: Scenario, changed: Scenario, text: str) -> SeededCase | None:
+    case = SeededCase(namespace, scenario, changed, seed, text)
+    refused = changed == scenario or any(problems([(namespace, stage)]) for stage in (scenario, changed))
+    return None if refused else case
+
+
 random_case = cache(generate)
+shared_case = cache(generate_shared)
 
 
 def _scenario(dice: random.Random) -> Scenario:
@@ -62,6 +83,33 @@ def _scenario(dice: random.Random) -> Scenario:
     submitted = [*servers, *runs]
     dice.shuffle(submitted)
     return Scenario(section, tuple(submitted), pools=pools)
+
+
+def _shared(dice: random.Random, scenario: Scenario, sharing: Section) -> Scenario:
+    """A scenario whose queues are in a tree of cohorts, each with a second local queue."""
+    section = copy.deepcopy(dict(scenario.queues))
+    fair, by_usage = "fairSharing" in sharing, "admissionFairSharing" in sharing
+    for queue in section["clusterQueues"]:
+        queue |= {"cohort": dice.choice(COHORTS), **(_weight(dice) if fair else {})}
+        queue |= {"admissionMode": "UsageBasedAdmissionFairSharing"} if by_usage else {}
+    # The rules refuse a cohort without members.
+    used = [name for name in COHORTS[1:] if any(queue["cohort"] == name for queue in section["clusterQueues"])]
+    root = [_quota(dice, flavor["name"], False) for flavor in section["flavors"] if dice.random() < 0.5]
+    below = [{"name": name, "parent": COHORTS[0], **(_weight(dice) if fair else {})} for name in used]
+    section["cohorts"] = [{"name": COHORTS[0], "flavors": root}, *below]
+    section["localQueues"] = [
+        {"name": f"{name}-two", "namespace": "any", "clusterQueue": name, **(_weight(dice) if by_usage else {})}
+        for name in _queues(scenario)
+    ]
+    runs = tuple(
+        replace(run, queue=f"{run.queue}-two") if run.kind == "Job" and dice.random() < 0.5 else run
+        for run in scenario.runs
+    )
+    return replace(scenario, queues={**section, **sharing}, runs=runs)
+
+
+def _weight(dice: random.Random) -> Section:
+    return {"fairSharing": {"weight": dice.choice(("1", "2", "3"))}}
 
 
 def _queue(dice: random.Random, name: str, flavors: list[str], cohort: Section) -> Section:
@@ -189,6 +237,26 @@ def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, st
     flavors = [{key: flavor[key] for key in ("flavor", "quota")} for flavor in own["flavors"]]
     changed = _with(scenario, queue, cohort=None if "cohort" in own else "c", flavors=flavors)
     return changed, f"{_name(scenario, queue)} {'leaves' if 'cohort' in own else 'joins'} the cohort"
+
+
+def _change_weight(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    (queue, _), weight = _pick(dice, scenario), _weight(dice)
+    return _with(
+        scenario, queue, **weight
+    ), f"{_name(scenario, queue)}: weight becomes {weight['fairSharing']['weight']}"
+
+
+def _move_queue(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    (queue, _), cohort = _pick(dice, scenario), dice.choice(COHORTS)
+    return _with(scenario, queue, cohort=cohort), f"{_name(scenario, queue)} moves to cohort {cohort}"
+
+
+def _change_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    root, *others = scenario.queues["cohorts"]
+    flavors = [_quota(dice, flavor["name"], False) for flavor in scenario.queues["flavors"]]
+    changed = {**scenario.queues, "cohorts": [{**root, "flavors": flavors}, *others]}
+    amounts = ", ".join(f"{quota['quota'][GPUS]} of {quota['flavor']}" for quota in flavors)
+    return replace(scenario, queues=changed), f"the quota of the outermost cohort becomes {amounts}"
 
 
 def _add_run(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:

@@ -11,6 +11,8 @@ from tests.support.rehearsal.scenario import ACCELERATOR, Scenario
 Section = dict[str, Any]
 # What a server requests besides GPUs. Quota of these is never short, so that GPUs decide.
 REQUESTS = {"cpu": "2", "memory": "16Gi", "ephemeralStorage": "20Gi"}
+# Settings of Kueue's manager, which all scenarios of a cluster have in common.
+SETTINGS = ("fairSharing", "admissionFairSharing")
 PLENTY = {"cpu": "1000", "memory": "4000Gi", "ephemeral-storage": "4000Gi"}
 
 
@@ -23,6 +25,7 @@ def configuration(scenarios: Iterable[tuple[str, Scenario]]) -> Section:
         "gke-ai:gpuPools": [pool for namespace, scenario in scenarios for pool in _pools(scenario, namespace)],
         "gke-ai:queues": {
             "podsReadyTimeoutSeconds": 0,
+            **{key: value for key, value in scenarios[0][1].queues.items() if key in SETTINGS},
             **{key: [entry for section in queues for entry in section[key]] for key in queues[0]},
         },
         "gke-ai:serving": [server for namespace, scenario in scenarios for server in _servers(scenario, namespace)],
@@ -56,9 +59,16 @@ def _queues(scenario: Scenario, namespace: str) -> Section:
         "priorityClasses": [{**entry, "name": prefix + entry["name"]} for entry in section["priorityClasses"]],
         "clusterQueues": [_cluster_queue(queue, prefix) for queue in section["clusterQueues"]],
         "localQueues": [
-            {"name": queue["name"], "namespace": namespace, "clusterQueue": prefix + queue["name"]}
-            for queue in section["clusterQueues"]
+            *(
+                {"name": queue["name"], "namespace": namespace, "clusterQueue": prefix + queue["name"]}
+                for queue in section["clusterQueues"]
+            ),
+            *(
+                {**local, "namespace": namespace, "clusterQueue": prefix + local["clusterQueue"]}
+                for local in section.get("localQueues", ())
+            ),
         ],
+        "cohorts": [_cohort(cohort, prefix) for cohort in section.get("cohorts", ())],
     }
 
 
@@ -69,6 +79,12 @@ def _cluster_queue(queue: Section, prefix: str) -> Section:
         for flavor in queue["flavors"]
     ]
     return {**queue, **cohort, "name": prefix + queue["name"], "flavors": flavors}
+
+
+def _cohort(cohort: Section, prefix: str) -> Section:
+    parent = {"parent": prefix + cohort["parent"]} if "parent" in cohort else {}
+    flavors = [{**flavor, "flavor": prefix + flavor["flavor"]} for flavor in cohort.get("flavors", ())]
+    return {**cohort, **parent, "name": prefix + cohort["name"], "flavors": flavors}
 
 
 def _servers(scenario: Scenario, namespace: str) -> Iterator[Section]:

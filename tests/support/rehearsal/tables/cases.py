@@ -25,10 +25,8 @@ TOPOLOGY = ("TestScheduleForTAS", "TestScheduleForTASPreemption", "TestScheduleF
 # The tables whose cases have a state that a cluster can have, and a cycle that it can run.
 COMPARED = (
     *("TestPreemption", "TestHierarchicalPreemptions", "TestFairPreemptions", "TestSchedule"),
-    *("TestScheduleForFairSharing", "TestScheduleConcurrentAdmission", *TOPOLOGY),
+    *("TestScheduleForFairSharing", "TestScheduleForAFS", "TestScheduleConcurrentAdmission", *TOPOLOGY),
 )
-# Why the cases of any other table are not compared.
-NOT_COMPARED = {"TestScheduleForAFS": "usage that only Kueue's memory has"}
 # The label `dep` of the namespaces in runScheduleTestCases: pkg/scheduler/scheduler_test.go in Kueue's module.
 DEPARTMENTS = {"eng-alpha": "eng", "eng-beta": "eng", "eng-gamma": "eng", "sales": "sales", "lend": "lend"}
 # A cluster queue with a missing flavor is inactive. Each case has such a flavor, so that its queues become active at
@@ -57,7 +55,7 @@ class TableCase:
         id: A short name.
         configuration: Configuration of Kueue.
         printed: When the table was printed, which is "now" in its times.
-        queues: Flavors, cohorts, cluster queues and local queues. All queues are inactive without `gate`.
+        queues: Flavors, cohorts, cluster queues and local queues. Nothing can be admitted until `gate` opens.
         workloads: The Workloads, with uid, times and status.
         nodes: The nodes of its flavors with topology, and the pods that use them.
         expected: What Kueue decides in its next cycle, as the table says.
@@ -78,6 +76,8 @@ class TableCase:
     later: frozenset[str]
     names: Mapping[str, str] = field(repr=False)
     reason: str = ""
+    usage: Mapping[str, Object] = field(default_factory=dict, repr=False)
+    """What local queues consumed in the past, by their names in the cluster."""
 
     @property
     def title(self) -> str:
@@ -85,7 +85,12 @@ class TableCase:
 
     @property
     def gate(self) -> Object:
-        """The flavor that activates the queues."""
+        """What opens the case: the flavor that activates its queues, or the end of the Workload that fills them.
+
+        Kueue reads past usage from local queues of active cluster queues alone: localqueue_controller.go, Reconcile.
+        """
+        if self.usage:
+            return make("Workload", f"{self.id}-{GATE}", "table-default")
         return make("ResourceFlavor", f"{self.id}-{GATE}", spec={})
 
 
@@ -102,11 +107,8 @@ def left_out(release: str = KUEUE_VERSION) -> Counter[str]:
     """How many cases of a release are not compared, by reason."""
     found = Counter(case.reason for case in cases(release) if case.reason)
     for table in tables(release):
-        reason = NOT_COMPARED.get(table["test"], "")
-        if not reason and table["test"] in TOPOLOGY and not is_supported(release):
-            reason = "topology in a release with which the program uses none"
-        if reason:
-            found[reason] += len(table["cases"])
+        if table["test"] in TOPOLOGY and not is_supported(release):
+            found["topology in a release with which the program uses none"] += len(table["cases"])
     return found
 
 
@@ -162,6 +164,7 @@ class _Reader:
         self._whole = [*self._before, *([self._incoming] if self._incoming else [])]
         self._local_queues = [*(self._shared.get("queues") or ()), *(self._case.get("additionalLocalQueues") or ())]
         self._cluster_queues = self._used_queues()
+        self._usage = {self._named(name): used for name, used in (self._case.get("initialUsage") or {}).items()}
         ordered = sorted(
             self._whole, key=lambda item: (item["metadata"].get("uid") or item["metadata"]["name"], key_of(item))
         )
@@ -176,13 +179,17 @@ class _Reader:
         names = {uid: key for key, uid in self._uids.items()}
         stated = self._table, self._name, self._id, self._configuration(), self._printed
         state = tuple(self._queues()), tuple(self._workloads()), nodes
-        return TableCase(*stated, *state, frozenset(self._expected()), later, names, self._reason())
+        return TableCase(*stated, *state, frozenset(self._expected()), later, names, self._reason(), self._usage)
 
     def _reason(self) -> str:
         if self._case.get("objects"):
             return "an object that no snapshot has"
         if reason := self._case.get("reason"):
             return str(reason)
+        if self._case.get("deleteQueue"):
+            return "a local queue that only Kueue's memory has"
+        if self._usage:
+            return "past usage, which no run has compared yet"
         if self._case.get("admissionError") or self._case.get("patchStatusErr"):
             return "an error of the API that the table injects"
         if any(item["metadata"].get("ownerReferences") for item in self._before):
@@ -198,8 +205,10 @@ class _Reader:
         return ""
 
     def _configuration(self) -> Configuration:
-        fair = bool(self._case.get("enableFairSharing")) or self._table == "TestFairPreemptions"
-        return configuration(self._case, fair)
+        gates = self._case.get("featureGates") or {}
+        by_usage = bool(self._usage) and gates.get("AdmissionFairSharing", self._case.get("enableFairSharing"))
+        fair = bool(self._case.get("enableFairSharing")) or by_usage or self._table == "TestFairPreemptions"
+        return configuration(self._case, fair, bool(by_usage))
 
     # ------------------------------------------------------------------------------------------------------- queues
     def _used_queues(self) -> list[Object]:
@@ -238,7 +247,8 @@ class _Reader:
         for queue in self._cluster_queues:
             gate = {"name": f"{self._id}-{GATE}", "resources": [{"name": GATE_RESOURCE, "nominalQuota": "0"}]}
             groups = self._groups(queue["spec"], bool(queue["spec"].get("cohortName")))
-            groups.append({"coveredResources": [GATE_RESOURCE], "flavors": [gate]})
+            if not self._usage:
+                groups.append({"coveredResources": [GATE_RESOURCE], "flavors": [gate]})
             spec = {**queue["spec"], "resourceGroups": groups}
             if spec.get("cohortName"):
                 spec["cohortName"] = self._named(spec["cohortName"])
@@ -285,7 +295,8 @@ class _Reader:
 
     def _entrances(self) -> set[tuple[str, str]]:
         """Namespace and cluster queue of workloads for which the table has no local queue."""
-        return {
+        filled = {("table-default", queue["metadata"]["name"]) for queue in self._cluster_queues if self._usage}
+        return filled | {
             (_namespace(workload), queue)
             for workload in self._whole
             if not workload["spec"].get("queueName") and (queue := self._queue_of(workload))
@@ -311,6 +322,30 @@ class _Reader:
             yield self._workload(workload, self._status(workload))
         if self._incoming:
             yield self._workload(self._incoming, {})
+        if self._usage:
+            yield self._filling(*self._cluster_queues)
+
+    def _filling(self, queue: Object) -> Object:
+        """A workload that holds the whole quota of a cluster queue with one flavor, of a local queue of its own."""
+        ((flavor,),) = ([*group["flavors"]] for group in queue["spec"]["resourceGroups"])
+        quota = {item["name"]: item["nominalQuota"] for item in flavor["resources"]}
+        container = {"name": "c", "image": "example.com/pause", "resources": {"requests": quota}}
+        pod = {"restartPolicy": "Never", "containers": [container]}
+        pod_set = {"name": "main", "count": 1, "template": {"spec": pod}}
+        spec = {"podSets": [pod_set], "queueName": self._entrance(queue["metadata"]["name"])}
+        held = {"name": "main", "count": 1, "resourceUsage": quota, "flavors": dict.fromkeys(quota, flavor["name"])}
+        since = self._printed.isoformat().replace("+00:00", "Z")
+        status = {
+            "admission": self._in_cluster({"clusterQueue": queue["metadata"]["name"], "podSetAssignments": [held]}),
+            "conditions": [
+                {"type": name, "status": "True", "reason": name, "message": "", "lastTransitionTime": since}
+                for name in ("QuotaReserved", "Admitted")
+            ],
+        }
+        filling = make("Workload", self._named(GATE), "table-default", spec=spec, status=status)
+        uid = str(uuid.UUID(int=int(self._id[1:]) << 96))
+        filling["metadata"] |= {"uid": uid, "generation": 1, "creationTimestamp": OLDEST}
+        return filling
 
     def _workload(self, workload: Object, status: Object) -> Object:
         metadata, spec = workload["metadata"], topology.in_cluster(workload["spec"], self._named)
@@ -360,6 +395,9 @@ class _Reader:
             # A second pass replaces nodes. What it leaves as it was is no decision.
             if not had or decision != admission(key, self._in_cluster(had)):
                 yield decision
+        for workload in (self._case.get("wantWorkloads") or ()) if self._usage else ():
+            if admitted := workload["status"].get("admission"):
+                yield admission(key_of(workload), self._in_cluster(admitted))
         for event in self._case.get("wantEvents") or ():
             if event["Reason"] == "EvictedDueToNodeFailures":
                 yield eviction(f"{event['Key']['Namespace']}/{event['Key']['Name']}")

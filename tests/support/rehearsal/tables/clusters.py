@@ -5,7 +5,7 @@ Jobs, so an evicted one keeps its quota: what Kueue decides in one cycle stays v
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from emulator.nodes import node_agents
+from emulator.tests.harness import eventually
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.queues.kueue import NAMESPACE
 from gke_ai.forecast.rehearse.restore import managed_fields, wait_for_queues, wait_for_webhooks
@@ -90,12 +91,19 @@ def configure(place: Place, configuration: Configuration) -> None:
         content = {
             key: value
             for key, value in yaml.safe_load(text).items()
-            if key not in ("fairSharing", "featureGates", "resources")
+            if key not in ("admissionFairSharing", "fairSharing", "featureGates", "resources")
         }
         sections = configuration.sections()
         own = manager_configuration((), False, 0, place.release).get("featureGates", {})
         changed = yaml.safe_dump({**content, **sections, "featureGates": {**own, **sections.get("featureGates", {})}})
         cluster.send("PATCH", CONFIGURATION, json={"data": {file: changed}}, headers=MERGE)
+
+
+def restart(place: Place) -> None:
+    """Restarts the controllers of a place."""
+    scratch = Scratch(place.emulator.state)
+    scratch.run("cluster", "pause", NAME)
+    scratch.run("cluster", "resume", NAME)
 
 
 def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
@@ -110,15 +118,17 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
                 refused[case.id] = str(error)
         old = [item for item in everything(cluster) if item["kind"] == "Workload" or not _is_of(item, cases)]
         old += nodes_of_cases(cluster)
-        queues = [item for item in everything(cluster) if item["kind"] == "ClusterQueue" and _is_of(item, cases)]
+        own = [item for item in everything(cluster) if _is_of(item, cases)]
     now = datetime.now(UTC).replace(microsecond=0)
     accepted = [case for case in cases if case.id not in refused]
     nodes = [item for case in accepted for item in case.nodes]
     workloads = [item for case in accepted for item in at(case, now)]
     for workload in workloads:
         workload["metadata"]["managedFields"] = managed_fields(workload)
+    queues = [item for item in own if item["kind"] == "ClusterQueue"]
     for queue in queues:
         queue["status"] = {}  # so that Kueue states the conditions again, once it has read the queue
+    queues += _used_before(own, cases, now)
     scratch = Scratch(place.emulator.state)
     scratch.run("cluster", "pause", NAME)
     scratch.run("cluster", "load", NAME, stdin=json.dumps({"put": [*queues, *nodes, *workloads], "delete": old}))
@@ -128,7 +138,27 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
     wait_for_queues(api)
     with queue_cluster.connect(place.emulator) as cluster:
         cluster.settle()
+        written = {item["metadata"]["uid"] for item in queues if item["kind"] == "LocalQueue"}
+        if any(case.configuration.by_usage for case in cases):
+            eventually(partial(_has_read_usage, cluster, written, now), "Kueue has read the past usage", 120)
     return refused
+
+
+def _has_read_usage(cluster: QueueCluster, uids: set[str], written: datetime) -> bool:
+    """Whether Kueue has stated the usage of local queues itself since their status was written."""
+    items = [item for item in everything(cluster) if item["metadata"]["uid"] in uids]
+    stated = [item["status"]["fairSharing"]["admissionFairSharingStatus"]["lastUpdate"] for item in items]
+    return all(datetime.fromisoformat(time) > written for time in stated)
+
+
+def _used_before(items: Iterable[Object], cases: Iterable[TableCase], now: datetime) -> Iterator[Object]:
+    """Yields the local queues of cases that begin with past usage. Kueue reads it from their status when it starts."""
+    usage = {name: used for case in cases for name, used in case.usage.items()}
+    for item in items:
+        if item["kind"] == "LocalQueue" and (used := usage.get(item["metadata"]["name"])):
+            past = {"consumedResources": used, "lastUpdate": now.isoformat().replace("+00:00", "Z")}
+            fair = {"weightedShare": 0, "admissionFairSharingStatus": past}
+            yield {**item, "status": {**item.get("status", {}), "fairSharing": fair}}
 
 
 def everything(cluster: QueueCluster) -> Iterator[Object]:
@@ -154,9 +184,14 @@ def decide(place: Place, cases: Sequence[TableCase]) -> dict[str, frozenset[Deci
     with queue_cluster.connect(place.emulator) as cluster:
         before = {case.id: _workloads(cluster, case) for case in cases}
         cluster.recorder.begin()
-        cluster.apply(case.gate for case in cases)
+        open_gates(cluster, cases)
         cluster.recorder.settle(queue_cluster.SETTLED_SECONDS, 180)
         return {case.id: decisions(before[case.id], _workloads(cluster, case), case.names) for case in cases}
+
+
+def open_gates(cluster: QueueCluster, cases: Sequence[TableCase]) -> None:
+    cluster.apply(case.gate for case in cases if not case.usage)
+    cluster.delete(case.gate for case in cases if case.usage)
 
 
 def _workloads(cluster: QueueCluster, case: TableCase) -> list[Object]:
