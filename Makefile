@@ -3,7 +3,7 @@
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
 # and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN PRICES \
-	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE
+	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE SHARES
 # Those of the targets for maintainers.
 OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON PROGRAMS FOLDER
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))

@@ -140,11 +140,13 @@ def pools_of(scenario: Scenario, namespace: str) -> Iterator[Object]:
         yield {"name": f"{namespace}-{pool.name}", "machine_type": "g2-standard-24", **limits}
 
 
-def create(emulator: Emulator, release: str = KUEUE_VERSION) -> None:
-    """Create the cluster and install a release of Kueue as the program does."""
+def create(emulator: Emulator, release: str = KUEUE_VERSION, **configuration: Any) -> None:
+    """Create the cluster and install a release of Kueue as the program does, with more of its configuration."""
     emulator.run("python", "-c", MAKE)
     values = emulator.state / "kueue.yaml"
-    values.write_text(yaml.safe_dump(chart_values(release, 1, manager_configuration((), False, 0, release))))
+    values.write_text(
+        yaml.safe_dump(chart_values(release, 1, manager_configuration((), False, 0, release) | configuration))
+    )
     chart = emulator.run("--tools", tool(release), "chart", KUEUE_CHART, release).strip()
     place = ["--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", str(kubeconfig(emulator))]
     emulator.run("helm", "install", RELEASE, chart, "--values", str(values), *place)
