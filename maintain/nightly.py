@@ -57,7 +57,7 @@ PARTS: Mapping[str, Part] = {
         )
     ),
     "emulator": Part((*nightly("large_stack"), *files("emulator/tests", "cluster", "full_disk", "spare", "upgrade"))),
-    "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
+    "simulation": Part((*nightly("simulated_shares", "simulation_theory", "start"), *cluster("simulation"))),
     "sdks": Part(nightly("sdks")),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *files("maintain/tests", "bench")), "worksteal"),
 }

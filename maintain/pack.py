@@ -71,7 +71,7 @@ def write_tools(content: Path) -> None:
         )
         shutil.copytree(module.folder(go), archive.tools(content, module))
     shutil.copyfile(Path(output("go", "env", "GOROOT").strip(), "LICENSE"), content / "licenses" / "go")
-    changes = [f"{tool.title}: {tool.edit.path} has {tool.edit.new!r}" for tool in TOOLS if tool.edit]
+    changes = [f"{tool.title}: {edit.path} has {edit.new!r}" for tool in TOOLS for edit in tool.edits]
     (content / "licenses" / "contents").write_text("\n".join([go, *sorted(contained), *changes]) + "\n")
 
 

@@ -12,6 +12,8 @@ each line of standard input with a line, until standard input ends:
                            "attempts": NUMBER}: Kueue's own, from its metrics
     {"log": true}       → {"moved": {"queue/QUEUE" or "cohort/COHORT": NUMBER}, "idle": BOOLEAN}: from Kueue's log, how
                           often it moved waiting workloads back into the queues that it tries, and whether it tries none
+    {"usage": SECOND, "interval": SECONDS}    sets the clock of past usage to a second from the start, and waits until
+                          Kueue has sampled the local queues that it last sampled an interval ago → {}
 
 `emulator/run discard` ends the control plane.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import signal
 import ssl
@@ -39,7 +42,7 @@ import httpx
 import yaml
 
 from emulator.cloud import etcd
-from emulator.cloud.api import APPLY_PATCH, Object, answer, client
+from emulator.cloud.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord, create, set_pool
 from emulator.machine import processes
@@ -53,6 +56,7 @@ STARTS, ANSWERS = 300.0, 60.0
 Answer = TypeVar("Answer")
 _WORKER = '"logger":"inadmissible_workload_requeue_worker"'
 _WAITS, _TRIES = '"msg":"Scheduling cycle starts"', '"msg":"Obtained heads"'
+_USAGE, _LOOKS = '"msg":"Updated AFS consumed', '"msg":"Reconcile LocalQueue"'
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -70,7 +74,8 @@ def main() -> None:
     _reply({"kubeconfig": str(folder.kubeconfig)})
     with ExitStack() as stack:
         api = stack.enter_context(client(folder))
-        metrics = _metrics(folder, api)
+        settings = _settings(folder)
+        metrics = _metrics(settings, api)
         stack.callback(metrics.close)
         requests = (json.loads(line) for line in sys.stdin)
         first = next(requests, None)
@@ -79,16 +84,21 @@ def main() -> None:
         # The kinds of Kueue exist by now.
         writer = stack.enter_context(etcd.Writer(folder, etcd.Keys(api)))
         log = stack.enter_context(next(folder.log.glob(f"{KUEUE}_*_manager.log")).open())
-        _serve(first, requests, writer, metrics, log)
+        read = ManagerLog(log)
+        _serve(first, requests, writer, metrics, read, Usage(api, read, settings))
 
 
-def _serve(first: Object, requests: Iterator[Object], writer: etcd.Writer, metrics: Metrics, log: TextIO) -> None:
+def _serve(
+    first: Object, requests: Iterator[Object], writer: etcd.Writer, metrics: Metrics, read: ManagerLog, usage: Usage
+) -> None:
     request: Object | None = first
-    read = ManagerLog(log)
     while request is not None:
         if "log" in request:
             read.update()
             _reply({"moved": read.moved, "idle": read.idle})
+        elif "usage" in request:
+            usage.sample(request["usage"], request["interval"])
+            _reply({})
         elif "counts" in request:
             _reply(_counts(_retried(metrics.read)))
         else:
@@ -151,14 +161,8 @@ class Metrics:
         return text
 
 
-def _metrics(folder: Folder, api: httpx.Client) -> Metrics:
-    account = {"kind": "ServiceAccount", "name": "kueue-controller-manager", "namespace": KUEUE}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kueue-metrics-reader"}
-    name = "simulation-metrics"
-    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [account]}
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}"
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
-    answer(api.patch(path, params={"fieldManager": NAME}, json={**head, **binding}, headers=APPLY_PATCH))
+def _settings(folder: Folder) -> Path:
+    """The configuration file of Kueue's manager, once it starts."""
     files: list[Path] = []
 
     def started() -> bool:
@@ -167,14 +171,26 @@ def _metrics(folder: Folder, api: httpx.Client) -> Metrics:
 
     if not poll_until(started, timeout=STARTS, pause=0.2):
         sys.exit(f"Kueue does not start within {STARTS:.0f} s. Its logs are in {folder.log}.")
-    return Metrics(yaml.safe_load(files[0].read_text())["metrics"]["bindAddress"], files[0].with_name("token"))
+    return files[0]
+
+
+def _metrics(settings: Path, api: httpx.Client) -> Metrics:
+    account = {"kind": "ServiceAccount", "name": "kueue-controller-manager", "namespace": KUEUE}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kueue-metrics-reader"}
+    name = "simulation-metrics"
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [account]}
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}"
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
+    answer(api.patch(path, params={"fieldManager": NAME}, json={**head, **binding}, headers=APPLY_PATCH))
+    return Metrics(yaml.safe_load(settings.read_text())["metrics"]["bindAddress"], settings.with_name("token"))
 
 
 class ManagerLog:
     """Kueue's growing log: how often it moved waiting workloads back to be tried, and whether it has tried them.
 
     Moves are counted by queue and cohort. One of a cohort counts too if there was nothing to move.
-    The messages are those of pkg/cache/queue/inadmissible_workloads.go and pkg/scheduler/scheduler.go.
+    The messages are those of pkg/cache/queue/inadmissible_workloads.go, pkg/scheduler/scheduler.go and
+    pkg/controller/core.
     """
 
     def __init__(self, log: TextIO) -> None:
@@ -182,6 +198,9 @@ class ManagerLog:
         self._rest = ""
         self.moved: Counter[str] = Counter()
         self.idle = False
+        self.now = 0.0  # of the clock of past usage
+        self.sampled: dict[str, float] = {}  # when Kueue last counted the usage of a local queue
+        self.rests: dict[str, bool] = {}  # whether it has ended that, as it looks at the local queue again
         self._attempted: set[str] = set()
 
     def update(self) -> None:
@@ -193,6 +212,14 @@ class ManagerLog:
                 self.idle = True
             elif _TRIES in line:
                 self.idle = False
+            elif _USAGE in line:
+                entry = json.loads(line)
+                queue = entry.get("localQueue") or entry
+                name = f"{queue['namespace']}/{queue['name']}"
+                self.sampled[name], self.rests[name] = self.now, False
+            elif _LOOKS in line:
+                entry = json.loads(line)
+                self.rests[f"{entry['namespace']}/{entry['name']}"] = True
             elif _WORKER in line:
                 entry = json.loads(line)
                 if entry["msg"] == "Attempting to move workloads":
@@ -208,6 +235,44 @@ class ManagerLog:
         for cohort in earlier & self._attempted:
             self._attempted.remove(cohort)
             self.moved[f"cohort/{cohort}"] += 1
+
+
+class Usage:
+    """Past usage by local queue, which Kueue counts with the clock of the simulation.
+
+    In a cluster, Kueue samples it in each interval. Here it does so before each event, so it counts what was in use
+    until then. Its clock is the time of its configuration file.
+    """
+
+    def __init__(self, api: httpx.Client, log: ManagerLog, clock: Path) -> None:
+        self._api = api
+        self._log = log
+        self._clock = clock
+        self._start = clock.stat().st_mtime
+        self._queues: list[tuple[str, str]] = []
+
+    def sample(self, second: float, interval: float) -> None:
+        """Sets the clock, and makes Kueue sample by a change of each local queue that is due."""
+        path = "/apis/kueue.x-k8s.io/v1beta2"
+        if not self._queues:
+            found = answer(self._api.get(f"{path}/localqueues"))["items"]
+            self._queues = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in found]
+        self._log.update()
+        os.utime(self._clock, (self._start + second,) * 2)
+        self._log.now = second
+        due = [pair for pair in self._queues if second - self._log.sampled.get("/".join(pair), 0.0) >= interval]
+        for namespace, name in due:
+            change = {"metadata": {"annotations": {"second": str(second)}}}
+            place = f"{path}/namespaces/{namespace}/localqueues/{name}"
+            answer(self._api.patch(place, json=change, headers=MERGE_PATCH))
+
+        def sampled() -> bool:
+            self._log.update()
+            names = ["/".join(pair) for pair in due]
+            return all(self._log.sampled.get(name) == second and self._log.rests[name] for name in names)
+
+        if not poll_until(sampled, timeout=ANSWERS, pause=0.005):
+            sys.exit(f"Kueue does not sample the usage of local queues within {ANSWERS:.0f} s.")
 
 
 def _counts(metrics: bytes) -> Object:

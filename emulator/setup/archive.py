@@ -48,7 +48,7 @@ def file_name() -> str:
     """
     key = hashlib.sha256(LOCK.read_bytes())
     for tool in TOOLS:
-        key.update(f"{tool.module.folder('').name} {sorted(tool.packages)} {tool.edit}".encode())
+        key.update(f"{tool.module.folder('').name} {sorted(tool.packages)} {tool.edits}".encode())
     machine = platform.machine()
     system = f"{platform.system().lower()}-{ARCHITECTURES.get(machine, machine)}"
     return f"gke-ai-tools-{key.hexdigest()[:16]}-{system}.tar.gz"

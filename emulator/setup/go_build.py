@@ -76,11 +76,11 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             to_build = [tool for tool in missing if not _copy_from_path(tool, unfinished)]
-            if released := [tool for tool in to_build if not tool.edit]:
+            if released := [tool for tool in to_build if not tool.edits]:
                 _build(module, released, unfinished, step)
             for tool in to_build:
-                if tool.edit:
-                    changed = _edited(module, tool.edit, unfinished / "changed")
+                if tool.edits:
+                    changed = _edited(module, tool.edits, unfinished / "changed")
                     _build(module, [tool], unfinished, step, source=changed)
                     shutil.rmtree(changed)
             (folder / "bin").mkdir(parents=True, exist_ok=True)
@@ -103,20 +103,19 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         return "built" if to_build else "copied from PATH"
 
 
-def _edited(module: Module, edit: Edit, to: Path) -> Path:
-    """Copies a Go module with a change. Returns the folder of a module that pins the copy in place of the release."""
-    copy = to / "edited"
+def _edited(module: Module, edits: tuple[Edit, ...], to: Path) -> Path:
+    """Copies a Go module with changes. Returns the folder of a module that pins the copy in place of the release."""
+    copy, edited = to / "edited", edits[0].module
     to.mkdir()
-    _copy_shipped(module, Shipped(edit.module, ".", str(copy)), copy)
-    file = copy / edit.path
-    text = file.read_text() if file.is_file() else ""
-    if text.count(edit.old) != 1:
-        raise Stop(
-            f"{edit.module} has {edit.old!r} not exactly once in {edit.path}: adapt emulator/setup/toolchain.py."
-        )
-    file.write_text(text.replace(edit.old, edit.new))
+    _copy_shipped(module, Shipped(edited, ".", str(copy)), copy)
+    for edit in edits:
+        file = copy / edit.path
+        text = file.read_text() if file.is_file() else ""
+        if text.count(edit.old) != 1:
+            raise Stop(f"{edited} has {edit.old!r} not exactly once in {edit.path}: adapt emulator/setup/toolchain.py.")
+        file.write_text(text.replace(edit.old, edit.new))
     # A relative path, because Go writes it into the program.
-    pins = f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => ./{copy.name}\n"
+    pins = f"{(module.source / 'go.mod').read_text()}\nreplace {edited} => ./{copy.name}\n"
     (to / "go.mod").write_text(pins)
     shutil.copyfile(module.source / "go.sum", to / "go.sum")
     return to

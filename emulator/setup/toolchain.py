@@ -85,7 +85,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one line in a Go module: `path` must have `old` exactly once."""
+    """A change in a Go module: `path` must have `old` exactly once."""
 
     module: str
     path: str
@@ -105,7 +105,7 @@ class Tool:
         seconds: Build time on two cores with an empty cache, measured 2026-11-21. Set-up estimates the time left
             from it.
         version_arguments: Arguments that make a program print its version, by program. Empty if it has none.
-        edit: What differs from the release, in a program that says so by its name.
+        edits: What differs from the release, in a program that says so by its name. Other edits need another name.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Tool:
     packages: Mapping[str, str]
     seconds: int
     version_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    edit: Edit | None = None
+    edits: tuple[Edit, ...] = ()
 
     @property
     def version(self) -> str:
@@ -228,19 +228,44 @@ TOOLS = (
         version_arguments={"helm": ("version", "--short")},
     ),
     Tool("kueue", KUBERNETES, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
-    # Kueue for simulations: it tries waiting workloads again 1 ms after quota is free, not 1 s.
-    # docs/decisions/0016-simulated-time.md
+    # Kueue for simulations: it tries waiting workloads again 1 ms after quota is free, not 1 s, and the clock of past
+    # usage is the time of its configuration file. docs/decisions/0016-simulated-time.md
     Tool(
         "kueue-simulation",
         KUBERNETES,
         "sigs.k8s.io/kueue",
-        {"kueue-v0.19.2-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
+        {"kueue-v0.19.2-simulated": "sigs.k8s.io/kueue/cmd/kueue"},
         seconds=40,
-        edit=Edit(
-            "sigs.k8s.io/kueue",
-            "pkg/cache/queue/inadmissible_workloads.go",
-            "requeueBatchPeriod     = 1 * time.Second",
-            "requeueBatchPeriod     = 1 * time.Millisecond",
+        edits=(
+            Edit(
+                "sigs.k8s.io/kueue",
+                "pkg/cache/queue/inadmissible_workloads.go",
+                "requeueBatchPeriod     = 1 * time.Second",
+                "requeueBatchPeriod     = 1 * time.Millisecond",
+            ),
+            Edit(
+                "sigs.k8s.io/kueue",
+                "pkg/controller/core/localqueue_controller.go",
+                'import (\n\t"context"\n',
+                'import (\n\t"context"\n\t"os"\n\t"strings"\n',
+            ),
+            Edit(
+                "sigs.k8s.io/kueue",
+                "pkg/controller/core/localqueue_controller.go",
+                "var defaultLQOptions = LocalQueueReconcilerOptions{\n\tclock: realClock,\n}\n",
+                "var defaultLQOptions = LocalQueueReconcilerOptions{\n\tclock: usageClock{},\n}\n"
+                "\n// usageClock is the time of the file that --config names.\n"
+                "type usageClock struct{ clock.RealClock }\n"
+                "\nfunc (c usageClock) Now() time.Time {\n"
+                '\tinfo, err := os.Stat(strings.TrimPrefix(os.Args[1], "--config="))\n'
+                "\tif err != nil {\n\t\treturn c.RealClock.Now()\n\t}\n\treturn info.ModTime()\n}\n",
+            ),
+            Edit(
+                "sigs.k8s.io/kueue",
+                "pkg/controller/core/workload_controller.go",
+                "\tnow := r.clock.Now()\n\n\tcacheLq, err",
+                "\tnow := usageClock{}.Now()\n\n\tcacheLq, err",
+            ),
         ),
     ),
     Tool("jobset", KUBERNETES, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -31,7 +32,7 @@ def test_counts_are_by_queue_and_status() -> None:
     assert _counts(METRICS.encode()) == expected
 
 
-def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **fields: str) -> str:
+def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **fields: object) -> str:
     return json.dumps({"level": "Level(-2)", "logger": logger, "msg": message, **fields}, separators=(",", ":")) + "\n"
 
 
@@ -93,3 +94,38 @@ def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.M
         assert writer.write([names[0], changed, names[1]], [names[2]]) == ["four"]
     assert [len(transaction["success"]) for transaction in sent] == [1, 1, 1, 1]
     assert [part["modRevision"] for transaction in sent for part in transaction.get("compare", [])] == ["0", "7", "0"]
+
+
+def test_each_local_queue_whose_interval_is_over_is_sampled_at_the_second_of_the_simulation(tmp_path: Path) -> None:
+    log, clock = io.StringIO(), tmp_path / "manager.yaml"
+    clock.touch()
+    started, changed = clock.stat().st_mtime, list[str]()
+
+    def grow(*messages: str, **fields: Any) -> None:
+        at = log.tell()
+        log.seek(0, io.SEEK_END)
+        log.writelines(line(message, "localqueue-reconciler", **fields) for message in messages)
+        log.seek(at)
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        """Kueue samples a local queue that changes, and looks at it again because that changes its status."""
+        if request.method == "GET":
+            return httpx.Response(200, json={"items": [{"metadata": {"namespace": "team", "name": n}} for n in "ab"]})
+        changed.append(request.url.path.rpartition("/")[2])
+        messages = "Updated AFS consumed resources cache", "Reconcile LocalQueue"
+        grow(*messages, namespace="team", name=changed[-1])
+        return httpx.Response(200, json={})
+
+    with httpx.Client(transport=httpx.MockTransport(answered), base_url="https://127.0.0.1") as api:
+        usage = queues.Usage(api, ManagerLog(log), clock)
+        usage.sample(100, 300)
+        assert not changed
+        assert clock.stat().st_mtime - started == pytest.approx(100, abs=0.01)
+        usage.sample(300, 300)
+        assert changed == ["a", "b"]
+        usage.sample(450, 300)
+        # An admission counts the usage of its local queue too.
+        grow("Updated AFS consumed usage", localQueue={"namespace": "team", "name": "a"})
+        usage.sample(600, 300)
+    assert changed == ["a", "b", "b"]
+    assert clock.stat().st_mtime - started == pytest.approx(600, abs=0.01)

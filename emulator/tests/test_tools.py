@@ -128,8 +128,8 @@ def test_earlier_and_edited_programs_are_named_by_the_versions_that_go_pins() ->
         assert [*tool.packages] == [f"{name}-v{version}"]
         assert tool.version == f"v{version}"
         assert tool.title == f"{name} {version}"
-    edited = [tool for tool in TOOLS if tool.edit]
-    assert [list(tool.packages) for tool in edited] == [[f"kueue-{BY_NAME['kueue'].version}-simulation"]]
+    edited = [tool for tool in TOOLS if tool.edits]
+    assert [list(tool.packages) for tool in edited] == [[f"kueue-{BY_NAME['kueue'].version}-simulated"]]
 
 
 def test_an_edited_program_is_built_from_a_changed_copy_of_its_module_or_not_at_all(
@@ -142,7 +142,7 @@ def test_an_edited_program_is_built_from_a_changed_copy_of_its_module_or_not_at_
     released.mkdir()
     (released / "wait.go").write_text("const wait = 1 * time.Second\n")
     edit = Edit("example.com/thing", "wait.go", "1 * time.Second", "1 * time.Millisecond")
-    tool = dataclasses.replace(thing, edit=edit)
+    tool = dataclasses.replace(thing, edits=(edit,))
     cache = tmp_path / "w ü" / "cache"
     assert install(tool, cache) == "built"
     parsed = subprocess.run([REAL_GO, "mod", "edit", "-json", kept / "go.mod"], capture_output=True, check=True)

@@ -15,6 +15,7 @@ class Unit(Enum):
     HOURS = "hours"
     SHARE = "share"
     MONEY = "money"
+    PART = "part"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ WORK: Measures = {
     "preemptions": Measure("preemptions", Unit.COUNT),
     "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
 }
+GIVING_WAY: Measures = {
+    "preemption_hours": Measure("lost by preemption", Unit.HOURS, rare=True, given=True),
+    "least_lost_hours": Measure("by the newest checkpoints (not what Kueue does)", Unit.HOURS, rare=True, given=True),
+}
+SHARES: Measures = {
+    "shared_hours": Measure("accelerator-hours", Unit.HOURS, given=True),
+    "part": Measure("part", Unit.PART, given=True),
+    "weight": Measure("weight", Unit.COUNT, given=True),
+    "by_weight": Measure("part by weight", Unit.PART, given=True),
+}
 NODES: Measures = {
     "nodes": Measure("nodes", Unit.COUNT),
     "most_nodes": Measure("busiest hour", Unit.COUNT),
@@ -76,6 +87,8 @@ def written(value: float | None, unit: Unit) -> str:
         return duration(value)
     if unit is Unit.SHARE:
         return f"{value:.0%}"
+    if unit is Unit.PART:
+        return f"{value:.1%}"
     if unit is Unit.COUNT:
         return f"{value:,.1f}".removesuffix(".0")
     return f"{value:,.2f}" if unit is Unit.MONEY else f"{value:,.1f}"

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
 
-from gke_ai.forecast.render import measures
+from gke_ai.forecast.render import measures, shares
 from gke_ai.forecast.render.measures import Measure, Measures, Unit, written
 from gke_ai.forecast.render.rehearsal import Row, TableParts
-from gke_ai.forecast.result.simulation import POOL, QUEUE, Figure, Simulation, Unhappy
+from gke_ai.forecast.result.simulation import LOCAL, POOL, QUEUE, Figure, Simulation, Unhappy
 from gke_ai.forecast.result.spread import Difference
 from gke_ai.formats.sentences import join_names, plural
 
@@ -23,8 +23,12 @@ MAX_PARTS = 4
 TABLES: tuple[tuple[str, str, Measures], ...] = (
     ("Waiting", QUEUE, measures.WAITING),
     ("Quota and work", QUEUE, measures.WORK),
+    ("Shares while all of the tree have runs waiting", LOCAL, measures.SHARES),
+    ("Who gives way", QUEUE, measures.GIVING_WAY),
     ("Nodes", POOL, measures.NODES),
 )
+ITEMS = {QUEUE: "cluster queue", POOL: "pool", LOCAL: "local queue"}
+SIZES = {QUEUE: "runs", POOL: "nodes", LOCAL: "by_weight"}
 MEASURES = {(kind, key): measure for _, kind, columns in TABLES for key, measure in columns.items()}
 
 
@@ -172,10 +176,10 @@ def tables(result: Simulation) -> list[TableParts]:
 def _values(result: Simulation, kind: str, columns: Measures) -> tuple[Row, list[Row]]:
     """A row for each queue or pool and configuration. Marks say what differs from the first configuration."""
     several = len(result.configurations) > 1
-    head = ("cluster queue" if kind == QUEUE else "pool", *(["configuration"] if several else []))
+    head = (ITEMS[kind], *(["configuration"] if several else []))
     present = [key for key, measure in columns.items() if _is_shown(result, kind, key, measure)]
     rows = []
-    for name in shown_names(result, kind):
+    for name in shown_names(result, kind) if present else ():
         for number, configuration in enumerate(result.configurations):
             cells = [_cell(result.figure(kind, name, key), columns[key], number) for key in present]
             label = name if number == 0 else ""
@@ -184,8 +188,8 @@ def _values(result: Simulation, kind: str, columns: Measures) -> tuple[Row, list
 
 
 def shown_names(result: Simulation, kind: str) -> list[str]:
-    """The queues that have runs, or the pools that have nodes."""
-    sizes = {name: result.figure(kind, name, "runs" if kind == QUEUE else "nodes") for name in result.names(kind)}
+    """The queues that have runs, the pools that have nodes, or the local queues that share by weight."""
+    sizes = {name: result.figure(kind, name, SIZES[kind]) for name in result.names(kind)}
     return [
         name for name, size in sizes.items() if size is None or any(value for side in size.values for value in side)
     ]
@@ -277,7 +281,7 @@ def _run(run: Unhappy) -> Row:
 
 def remarks(result: Simulation) -> list[str]:
     """Returns what a reader must know of the result."""
-    lines = []
+    lines = shares.sentences(result)
     if len(result.configurations) > 1:
         lines.append(MARKS if len(result.seeds) > 1 else MARKS_OF_ONE)
         if len(result.seeds) > 1:

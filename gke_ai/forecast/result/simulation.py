@@ -15,16 +15,16 @@ from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference, mea
 VERSION = 1
 MAX_CONFIGURATIONS = 4
 MAX_BINS = 2000
-QUEUE, POOL = "queue", "pool"
+QUEUE, POOL, LOCAL = "queue", "pool", "local"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a cluster queue or a node pool.
+    """A figure of a cluster queue, a node pool or a local queue.
 
     Attributes:
-        kind: `queue` or `pool`.
-        name: Name of the cluster queue or the node pool.
+        kind: `queue`, `pool` or `local`.
+        name: Name of the cluster queue or the node pool, NAMESPACE/NAME of the local queue.
         key: What the figure is, such as `wait_p90`; gke_ai/forecast/render/measures.py has the titles.
         values: For each configuration, the value in each seed: None if there is none, for example if no run started.
     """
@@ -69,6 +69,21 @@ class Track:
 
 
 @dataclass(frozen=True)
+class ShareTrack:
+    """A local queue over time, with the first seed, in the hours in which all of its tree have runs waiting.
+
+    Attributes:
+        queue: Local queue, as NAMESPACE/NAME.
+        tree: The queues that share quota: `cohort/NAME` or `queue/NAME`.
+        held: Mean number of accelerators that its admitted runs hold in each bin.
+    """
+
+    queue: str
+    tree: str
+    held: tuple[FiniteFloat, ...]
+
+
+@dataclass(frozen=True)
 class Unhappy:
     """A run with a long delay: the time from submission to end, less its duration.
 
@@ -107,6 +122,7 @@ class Configuration:
         late: Decisions of Kueue that came after the clock had moved on, in all seeds. Their times are wrong.
         tracks: Its cluster queues over time, with the first seed.
         unhappiest: The runs with the longest delays of the first seed.
+        shares: The local queues that share quota with others over time, with the first seed.
     """
 
     name: str
@@ -114,6 +130,7 @@ class Configuration:
     late: int
     tracks: tuple[Track, ...]
     unhappiest: tuple[Unhappy, ...]
+    shares: tuple[ShareTrack, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,8 @@ class Simulation:
         for track in (track for configuration in self.configurations for track in configuration.tracks):
             if not len(track.use) == len(track.waiting) == len(track.preempted) <= MAX_BINS or self.bin_seconds <= 0:
                 raise ValueError(f"the bins of queue {track.queue} do not agree")
+        if any(len(own.held) > MAX_BINS for configuration in self.configurations for own in configuration.shares):
+            raise ValueError(f"a local queue has more than {MAX_BINS} bins")
 
     def written(self, days: Iterable[Mapping[str, Any]] = ()) -> str:
         """Returns the JSON text of the file, with the days that the figures come from, one to a line."""

@@ -17,7 +17,7 @@ from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse.command import stop_at_signals
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
-from gke_ai.forecast.render import simulation_picture
+from gke_ai.forecast.render import shares, simulation_picture
 from gke_ai.forecast.render.table import simulated
 from gke_ai.forecast.result.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.simulate import blocks, imports
@@ -137,8 +137,11 @@ def replays_of(
 
 
 def pictures(options: Options, result: Simulation, firsts: Mapping[str, Replayed]) -> dict[Path, str]:
-    """Returns the pictures by their files: the queues, and the blocks of the first day if Kueue places runs there."""
-    drawn = {options.picture or state("reports", f"{options.stack}-simulation.svg"): simulation_picture.drawn(result)}
+    """Returns the pictures by their files: the queues, their shares by weight, and the blocks of the first day."""
+    own = options.picture or state("reports", f"{options.stack}-simulation.svg")
+    drawn = {own: simulation_picture.drawn(result)}
+    if shares.sentences(result):
+        drawn[own.with_suffix(".shares.svg")] = shares.drawn(result)
     if in_blocks := [blocks.fullest(name, day.nodes, day.replay.runs) for name, day in firsts.items() if day.nodes]:
         file = options.blocks or state("reports", f"{options.stack}-simulation-blocks.svg")
         drawn[file] = blocks.picture(options.stack, in_blocks)

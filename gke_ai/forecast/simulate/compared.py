@@ -7,10 +7,21 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from gke_ai.catalog.machines.capacity import title_of
-from gke_ai.forecast.result.simulation import POOL, QUEUE, VERSION, Configuration, Figure, Simulation, Track
+from gke_ai.forecast.result.simulation import (
+    LOCAL,
+    POOL,
+    QUEUE,
+    VERSION,
+    Configuration,
+    Figure,
+    ShareTrack,
+    Simulation,
+    Track,
+)
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import HOUR, Day, PoolDay, QueueDay, written_run
 from gke_ai.forecast.simulate.run import Run, add_means, closed
+from gke_ai.forecast.simulate.shares import QueueShare, overlap
 from gke_ai.forecast.simulate.unhappiest import unhappiest, unit_of
 
 # Lengths of a bin of the tracks, in minutes. The first one that needs at most MOST_BINS is used.
@@ -18,7 +29,7 @@ BIN_MINUTES = (1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 480, 1440)
 MOST_BINS = 120
 
 
-Item = TypeVar("Item", QueueDay, PoolDay)
+Item = TypeVar("Item", QueueDay, PoolDay, QueueShare)
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,8 @@ QUEUE_FIGURES: Mapping[str, Callable[[QueueDay], float | None]] = {
     "reclaims": lambda queue: queue.reclaims,
     "lost_hours": lambda queue: queue.all_lost_hours,
     "lost_cost": lambda queue: queue.lost_cost,
+    "preemption_hours": lambda queue: queue.lost_hours,
+    "least_lost_hours": lambda queue: queue.least_lost_hours,
     "used_hours": lambda queue: queue.used_hours,
     "use": _share(lambda use: sum(use) / len(use)),
     "busiest": _share(max),
@@ -68,6 +81,12 @@ POOL_FIGURES: Mapping[str, Callable[[PoolDay], float | None]] = {
     "idle_cost": lambda pool: pool.idle_cost,
 }
 MONEY = ("lost_cost", "cost", "idle_cost")
+LOCAL_FIGURES: Mapping[str, Callable[[QueueShare], float | None]] = {
+    "shared_hours": lambda share: share.hours,
+    "part": lambda share: share.part,
+    "weight": lambda share: share.weight,
+    "by_weight": lambda share: share.by_weight,
+}
 
 
 def simulation(stack: str, trace: str, seeds: Sequence[int], sides: Sequence[Side], notes: Sequence[str]) -> Simulation:
@@ -86,8 +105,9 @@ def written_days(sides: Sequence[Side], seeds: Sequence[int]) -> Iterator[dict[s
     for side in sides:
         for seed, day in zip(seeds, side.days, strict=True):
             runs = [written_run(run) for run in day.runs]
-            queues, pools = ([asdict(item) for item in items] for items in (day.queues, day.pools))
-            yield {"configuration": side.name, "seed": seed, "queues": queues, "pools": pools, "runs": runs}
+            queues, pools, shares = ([asdict(item) for item in items] for items in (day.queues, day.pools, day.shares))
+            written = {"queues": queues, "pools": pools, "shares": shares, "runs": runs}
+            yield {"configuration": side.name, "seed": seed, **written}
 
 
 def figures(sides: Sequence[Side]) -> Iterator[Figure]:
@@ -97,6 +117,7 @@ def figures(sides: Sequence[Side]) -> Iterator[Figure]:
     for figure in (*of_queues, *of_pools):
         if figure.key not in MONEY or any(value is not None for values in figure.values for value in values):
             yield figure
+    yield from _figures(LOCAL, sides, lambda day: {share.queue: share for share in day.shares}, LOCAL_FIGURES)
 
 
 def _figures(
@@ -133,7 +154,18 @@ def _configuration(side: Side, length: float, hours: float) -> Configuration:
     late = sum(day.late for day in side.days)
     bins = max(1, int(-(-hours * HOUR // length)))
     tracks = tuple(track(name, first.runs, side.queues, length, bins) for name in side.queues.cluster_queues)
-    return Configuration(side.name, first.hours, late, tracks, unhappiest(first.runs, side.queues))
+    shares = tuple(share_tracks(first, length, bins))
+    return Configuration(side.name, first.hours, late, tracks, unhappiest(first.runs, side.queues), shares)
+
+
+def share_tracks(day: Day, length: float, bins: int) -> Iterator[ShareTrack]:
+    """Yields the local queues that share quota with others over time, in so many bins of a length in seconds."""
+    for share in day.shares:
+        held = [0.0] * bins
+        for run in (run for run in day.runs if run.row.queue == share.queue):
+            spans = overlap(closed(run.admitted, length * bins), share.windows)
+            add_means(held, spans, length, run.accelerators)
+        yield ShareTrack(share.queue, share.tree, _rounded(held))
 
 
 def track(name: str, runs: Sequence[Run], queues: Queues, length: float, bins: int) -> Track:

@@ -22,14 +22,15 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
 from gke_ai.kube.client import ApiClient, client_of, follow, list_objects, request
 from gke_ai.kube.objects import holds
-from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
+from gke_ai.manifests.kueue_chart import chart_values, manager_configuration, sharing
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import RUN
 
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
 READY_SECONDS, END_SECONDS = 300.0, 5.0
-# The tag of the emulator's build that tries waiting workloads again 1 ms after quota is free, not 1 s.
-BUILD = "-simulation"
+# The tag of the emulator's build that tries waiting workloads again 1 ms after quota is free, and whose clock of past
+# usage is set.
+BUILD = "-simulated"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class Kueue:
         answer = self._ask({"counts": True})
         active, inadmissible = ({name: pair[part] for name, pair in answer["pending"].items()} for part in (0, 1))
         return Counts(active, inadmissible, answer["reserving"], answer["attempts"])
+
+    def sample(self, second: float, interval: float) -> None:
+        """Sets Kueue's clock of past usage, and waits until it has counted the usage until then."""
+        self._ask({"usage": second, "interval": interval})
 
     def changes(self, seconds: float) -> Iterator[Object]:
         """Yields the Workloads that changed since the last call. Waits for the first one for at most `seconds`."""
@@ -159,7 +164,8 @@ def configuration(queues: Queues) -> dict[str, Any]:
     would slow it down without changing a decision.
     """
     stack = queues.stack
-    written = manager_configuration(stack.namespaces, False, 0, reclaim_ended_pods=not stack.spaces)
+    shares = sharing(stack.queues.fair_sharing, stack.queues.admission_fair_sharing)
+    written = manager_configuration(stack.namespaces, False, 0, reclaim_ended_pods=not stack.spaces, sharing=shares)
     return {
         **written,
         "leaderElection": {**written["leaderElection"], "leaderElect": False},

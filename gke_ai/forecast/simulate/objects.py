@@ -19,7 +19,9 @@ from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission, Trace
 from gke_ai.kube.blocks import assigned
 from gke_ai.kube.workloads import released_conditions
-from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, cohort_spec, flavor_spec, local_queue
+from gke_ai.settings.model import AdmissionFairSharing
+from gke_ai.settings.model.sharing import USAGE_BASED
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.resolved.queues import Queue
 from gke_ai.terminal import Stop
@@ -77,13 +79,24 @@ class Queues:
             for name, queue in self.cluster_queues.items()
         }
 
+    @property
+    def usage(self) -> AdmissionFairSharing | None:
+        """How Kueue counts past usage, if it orders a cluster queue by it."""
+        by_usage = any(queue.section.admission_mode == USAGE_BASED for queue in self.cluster_queues.values())
+        return self.stack.queues.admission_fair_sharing if by_usage else None
+
     @cached_property
     def placed(self) -> frozenset[str]:
         """The flavors on which Kueue places pods by topology."""
         return frozenset(flavor.section.name for flavor in self.stack.flavors if flavor.has_topology)
 
     def groups(self, nodes: Nodes | None = None) -> list[frozenset[str]]:
-        """Cluster queues that share quota or, if there are any, nodes: those that need a common clock."""
+        """Cluster queues that share quota or, if there are any, nodes: those that need a common clock.
+
+        Kueue has one clock of past usage, for all cluster queues.
+        """
+        if self.usage:
+            return [frozenset(self.cluster_queues)]
         groups: list[tuple[set[str], set[str]]] = []  # names, and what they share with others
         for name in self.cluster_queues:
             shared = {self.trees[name]}
@@ -125,6 +138,10 @@ class Queues:
         """The nominal quota of a cluster queue, over its flavors."""
         return float(sum(quota.amounts.get(resource, 0) for quota in self.cluster_queues[name].quotas))
 
+    def most(self, name: str, resource: str) -> float:
+        """The most that a cluster queue can use, over its flavors, with all that its cohort lends."""
+        return float(sum(limits.get(resource, 0) for _, limits in self.cluster_queues[name].limits()))
+
     def check(self, trace: Trace) -> None:
         """Stops if a submission names a local queue or a priority class that the configuration does not have."""
         for row in trace:
@@ -153,14 +170,15 @@ class Queues:
 
         https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#how-tpus-work
         """
-        accelerators, kinds = self.quota(name, self.accelerator(name)), Nodes(self.stack).of(self.first_flavor(name))
+        may_use = self.quota if self.quota(name, self.accelerator(name)) else self.most
+        accelerators, kinds = may_use(name, self.accelerator(name)), Nodes(self.stack).of(self.first_flavor(name))
         room = kinds[0].room if kinds else None
         per_pod = max(1, int(accelerators // MOST_PODS)) if accelerators else 0
         if room and room.accelerators and per_pod:
             tpu = self.accelerator(name) == GOOGLE_TPU
             per_pod = room.accelerators if tpu else 2 ** (min(per_pod, room.accelerators).bit_length() - 1)
         pods = max(1, int(accelerators // per_pod)) if per_pod else MOST_PODS
-        cpu, memory = self.quota(name, "cpu") / pods, self.quota(name, "memory") / pods / 2**30
+        cpu, memory = may_use(name, "cpu") / pods, may_use(name, "memory") / pods / 2**30
         if room and per_pod and room.accelerators:
             on_node = room.accelerators // per_pod
             cpu, memory = min(cpu, room.cpu / 1000 / on_node), min(memory, room.memory / 2**30 / on_node)
@@ -180,11 +198,14 @@ class Queues:
             # No controller provisions nodes, so the admission check of queued provisioning is left out.
             spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels, topology=flavor.has_topology))
             yield f"{kueue}/resourceflavors", new_object("ResourceFlavor", flavor.section.name, spec)
+        for cohort in self.stack.queues.cohorts:
+            yield f"{kueue}/cohorts", new_object("Cohort", cohort.name, cohort_spec(cohort))
         for name, queue in self.cluster_queues.items():
             spec = cluster_queue(queue.section, [quota.texts for quota in queue.quotas])
             yield f"{kueue}/clusterqueues", new_object("ClusterQueue", name, spec)
         for local in self.stack.queues.local_queues:
-            item = new_object("LocalQueue", local.name, {"clusterQueue": local.cluster_queue}, local.namespace)
+            spec = local_queue(local.cluster_queue, local.fair_sharing)
+            item = new_object("LocalQueue", local.name, spec, local.namespace)
             yield f"{kueue}/namespaces/{local.namespace}/localqueues", item
 
 

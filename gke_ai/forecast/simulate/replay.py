@@ -57,6 +57,9 @@ class Decider(Protocol):
     def counts(self) -> Counts:
         """Returns Kueue's own counts. They cost far more time than its log."""
 
+    def sample(self, second: float, interval: float) -> None:
+        """Sets Kueue's clock of past usage, and waits until it has counted the usage until then."""
+
     def changes(self, seconds: float) -> Iterator[objects.Object]:
         """Yields the Workloads that changed since the last call."""
 
@@ -192,10 +195,11 @@ class Clock:
             return None
         held = run.number not in self.waiting[run.cluster_queue]  # from the start, with a time of its own
         self.late += not held and run.number not in self._expected
-        run.admit(self.now, objects.pods_by_node(item))
+        flavor = objects.flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
+        run.admit(self.now, objects.pods_by_node(item), flavor)
         self.waiting[run.cluster_queue].discard(run.number)
         self.admitted[run.cluster_queue].add(run.number)
-        self._new[run.number] = objects.flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
+        self._new[run.number] = flavor
         return objects.stamped(item, next(self._stamps)) if self._preempts and not held else None
 
     def _evict(self, run: Run) -> None:
@@ -358,6 +362,8 @@ class Replay:
                         active.remove(clock)
                     else:
                         clock.advance(puts, deletes, self._make)
+                        if self._queues.usage:
+                            self._kueue.sample(clock.now, self._queues.usage.usage_sampling_seconds)
             for clock in active:
                 clock.remember(log)
             if puts or deletes:

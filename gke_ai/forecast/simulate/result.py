@@ -9,9 +9,11 @@ from decimal import Decimal
 
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import EXPIRED, RECLAIMED, Group
+from gke_ai.forecast.simulate.giving_way import least_lost
 from gke_ai.forecast.simulate.nodes import NodeKind, Nodes
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.run import Run, Span, add_means, closed
+from gke_ai.forecast.simulate.shares import QueueShare, shares
 from gke_ai.workspace.prices import Prices
 
 HOUR = 3600.0
@@ -35,6 +37,7 @@ class QueueDay:
         reclaims: Times that a Spot reclaim stopped a run, or delayed its start.
         expiries: Times that the end of a flex-start node's life stopped a run, or delayed its start.
         lost_hours: Accelerator-hours of work that evictions lost.
+        least_lost_hours: What they would have lost with the victims of the newest checkpoints: not what Kueue does.
         lost_with_nodes_hours: Accelerator-hours of work that were lost with nodes.
         used_hours: Accelerator-hours that runs worked, lost work included.
         held_hours: Accelerator-hours of quota that runs held, waiting for nodes included.
@@ -55,6 +58,7 @@ class QueueDay:
     reclaims: int
     expiries: int
     lost_hours: float
+    least_lost_hours: float
     lost_with_nodes_hours: float
     used_hours: float
     held_hours: float
@@ -128,6 +132,7 @@ class Day:
         queues: The cluster queues, in the order of the configuration.
         pools: The pools, in the order of the configuration. Empty if nodes were not simulated.
         runs: What became of each submission.
+        shares: The local queues that share quota with others.
     """
 
     hours: float
@@ -135,6 +140,7 @@ class Day:
     queues: list[QueueDay]
     pools: list[PoolDay]
     runs: Sequence[Run]
+    shares: Sequence[QueueShare] = ()
 
 
 def written_run(run: Run) -> dict[str, object]:
@@ -178,7 +184,7 @@ def day(
         rate = queue_rate(queues, name, prices) if prices else None
         cost = None if rate is None else round(of_queue.all_lost_hours * float(rate), 2)
         days.append(replace(of_queue, lost_cost=cost))
-    return Day(round(end / HOUR, 3), late, days, [*pools], runs)
+    return Day(round(end / HOUR, 3), late, days, [*pools], runs, shares(runs, queues, end))
 
 
 def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> QueueDay:
@@ -197,6 +203,7 @@ def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> Queue
         reclaims=sum(run.reclaims for run in runs),
         expiries=sum(run.expiries for run in runs),
         lost_hours=round(sum(run.lost * run.accelerators for run in runs) / HOUR, 3),
+        least_lost_hours=round(least_lost(runs) / HOUR, 3),
         lost_with_nodes_hours=round(sum(run.lost_with_nodes * run.accelerators for run in runs) / HOUR, 3),
         used_hours=round(sum(_hours(run.spans, end) * run.accelerators for run in runs), 3),
         held_hours=round(sum(_hours(run.admitted, end) * run.accelerators for run in runs), 3),

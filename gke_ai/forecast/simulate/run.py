@@ -28,6 +28,7 @@ class Run:
         lost_with_nodes: Seconds of work that were lost with nodes: to Spot reclaims and at the end of flex-start.
         admitted: When it held quota.
         placed: For each of these times, its pods by node. Empty: Kueue does not place them.
+        flavors: For each of these times, its flavor.
         spans: When it worked: it held quota, and all its pods ran.
         evictions: How often Kueue evicted it.
         reclaims: How often a Spot reclaim stopped it, or delayed its start.
@@ -46,6 +47,7 @@ class Run:
     lost_with_nodes: float = 0.0
     admitted: list[Span] = field(default_factory=list)
     placed: list[Mapping[str, int]] = field(default_factory=list)
+    flavors: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     evictions: int = 0
     reclaims: int = 0
@@ -106,10 +108,16 @@ class Run:
         gaps = ((before[1], after[0]) for before, after in pairwise([(0.0, self.row.time), *held, *later]))
         return [(start, stop) for start, stop in gaps if stop > start]
 
-    def admit(self, now: float, placed: Mapping[str, int]) -> None:
+    def flavor_before(self, at: float) -> str:
+        """The flavor whose quota it held just before a time, or empty."""
+        spans = zip(self.admitted, self.flavors, strict=True)
+        return next((flavor for (start, stop), flavor in spans if start < at and (stop is None or at <= stop)), "")
+
+    def admit(self, now: float, placed: Mapping[str, int], flavor: str) -> None:
         """Takes note of its admission."""
         self.admitted.append((now, None))
         self.placed.append(placed)
+        self.flavors.append(flavor)
 
     def start(self, now: float) -> float:
         """Starts it, or lets it go on from its last checkpoint. Returns when it ends."""

@@ -68,13 +68,9 @@ def unit_of(queues: Queues, name: str) -> str:
 
 def sharing(queues: Queues, name: str) -> list[str]:
     """A cluster queue, and those of its cohort with the same accelerator, whose quota it can borrow."""
-    cohort = queues.cluster_queues[name].section.cohort
-    others = [
-        other
-        for other, queue in queues.cluster_queues.items()
-        if cohort and queue.section.cohort == cohort and queues.accelerator(other) == queues.accelerator(name)
-    ]
-    return list(dict.fromkeys([name, *others]))
+    others = (other for other, tree in queues.trees.items() if tree == queues.trees[name])
+    same = (other for other in others if queues.accelerator(other) == queues.accelerator(name))
+    return list(dict.fromkeys([name, *same]))
 
 
 class Waited:

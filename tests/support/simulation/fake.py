@@ -50,6 +50,9 @@ class FirstComeFirstServed:
         waiting = [item for item in self._present.values() if not self._reserves(item)]
         return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: len(self._present) - len(waiting)})
 
+    def sample(self, second: float, interval: float) -> None:
+        """It knows no past usage."""
+
     def changes(self, seconds: float) -> Iterator[Object]:
         changes, self._changes = self._changes, []
         yield from changes

@@ -90,6 +90,9 @@ class Jobs:
             (reserving if holds(item, "QuotaReserved") else waiting)[name] += 1
         return Counts({}, waiting, reserving, self._reads)
 
+    def sample(self, second: float, interval: float) -> None:
+        """The clock of Kueue's release is not set."""
+
     def changes(self, _seconds: float) -> Iterator[Object]:
         """The Workloads that changed until the cluster has settled: Kueue has tried all that wait.
 
