@@ -53,4 +53,6 @@ def test_workload_that_waits_in_a_held_queue_says_why_and_others_keep_kueues_rea
     assert {"type": "PodsReady", "status": "False", "message": "kept"} in explained["status"]["conditions"]
     assert state_of(by_quota, {})[1] == "couldn't assign flavors"
     assert state_of(elsewhere, {})[1] == "LocalQueue night is stopped"
+    (inactive,) = with_reasons([waiting("LocalQueue training is inactive")], [queue(**{HELD: SPENT})])
+    assert state_of(inactive, {}) == ("Waiting", f"held by {SPENT}")
     assert with_reasons([stopped], [queue()]) == [stopped], "a person holds the queue"

@@ -59,7 +59,7 @@ def with_reasons(workloads: Iterable[Object], queues: Iterable[Object]) -> list[
 
 def _explained(workload: Object, reason: str | None) -> Object:
     stopped = condition(workload, "QuotaReserved")
-    if reason is None or not stopped.get("message", "").endswith(" is stopped"):
+    if reason is None or not stopped.get("message", "").endswith((" is stopped", " is inactive")):
         return workload
     others = [item for item in workload["status"]["conditions"] if item["type"] != "QuotaReserved"]
     status = {**workload["status"], "conditions": [*others, {**stopped, "message": f"held by {reason}"}]}
