@@ -237,7 +237,7 @@ class KueueStack(Component):
                 kinds,
                 devices=counted,
                 reclaim_ended_pods=args.reclaim_ended_pods,
-                sharing=sharing(args.fair_sharing, args.admission_fair_sharing),
+                sharing=sharing(args.fair_sharing, args.admission_fair_sharing, counted),
             )
             manager["integrations"]["frameworks"] += args.frameworks
             manager = merged(manager, args.configuration)

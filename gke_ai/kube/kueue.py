@@ -204,7 +204,7 @@ class ExistingKueue:
             )
         if needed.by_usage and self.configuration.get("admissionFairSharing") is None:
             yield Refusal(
-                f"{place} counts no past usage: {needed.by_usage} would admit in order of arrival",
+                f"{place} counts no past usage: {needed.by_usage} would order by priority alone",
                 "Add admissionFairSharing to its configuration, or remove admissionMode",
             )
 

@@ -64,8 +64,10 @@ def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
     return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
-def sharing(fair: FairSharing | None, by_usage: AdmissionFairSharing | None) -> dict[str, Any]:
-    """Settings of shares by weight, and of the order by past usage.
+def sharing(
+    fair: FairSharing | None, by_usage: AdmissionFairSharing | None, counted: Collection[str]
+) -> dict[str, Any]:
+    """Settings of shares by weight, and of the order by past usage of the resources that have quota.
 
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/
     """
@@ -73,10 +75,12 @@ def sharing(fair: FairSharing | None, by_usage: AdmissionFairSharing | None) -> 
     if fair is not None:
         settings["fairSharing"] = {"preemptionStrategies": list(fair.preemption_strategies)}
     if by_usage is not None:
+        # Kueue's default weight is 1 for a GPU as for a byte of memory, so memory alone would decide.
+        chief = [name for name in counted if "/" in name] or ["cpu"]
         settings["admissionFairSharing"] = {
             "usageHalfLifeTime": f"{by_usage.usage_half_life_seconds}s",
             "usageSamplingInterval": f"{by_usage.usage_sampling_seconds}s",
-            **({"resourceWeights": by_usage.resource_weights} if by_usage.resource_weights else {}),
+            "resourceWeights": {name: float(name in chief) for name in sorted(counted)} | by_usage.resource_weights,
         }
     return settings
 

@@ -51,7 +51,8 @@ def test_kueue_shares_by_weight_and_by_past_usage(fleet: Record) -> None:
     assert manager(fleet)["fairSharing"] == {"preemptionStrategies": ["LessThanInitialShare"]}
     usage = manager(fleet)["admissionFairSharing"]
     assert (usage["usageHalfLifeTime"], usage["usageSamplingInterval"]) == ("604800s", "300s")
-    assert usage["resourceWeights"]["nvidia.com/gpu"] == 1
+    weights = {"nvidia.com/gpu": 1, "cpu": 0, "memory": 0, "ephemeral-storage": 0}
+    assert usage["resourceWeights"] == weights, "a byte of memory would count as much as a GPU"
     plain = manager(shared_record(configuration("examples/training-job.yaml")))
     assert not {"fairSharing", "admissionFairSharing"} & plain.keys()
 
@@ -119,7 +120,7 @@ THEIRS = ExistingKueue("0.19.2", "kueue-system", "m", {}, cluster_queues={}, par
         pytest.param({"parents": {"own": "company"}}, "", id="a parent of theirs"),
         pytest.param({"parents": {"company": "", "lab": "company"}}, "", id="ours replaces theirs"),
         pytest.param({"weights": "team"}, "does not share by weight: the weight of team", id="weights for nothing"),
-        pytest.param({"by_usage": "team"}, "counts no past usage: team would admit", id="usage for nothing"),
+        pytest.param({"by_usage": "team"}, "counts no past usage: team would order", id="usage for nothing"),
     ],
 )
 def test_a_kueue_of_somebody_else_is_asked_for_its_cohorts_and_shares(demand: dict[str, Any], cause: str) -> None:

@@ -121,8 +121,8 @@ class ClusterQueue(Section):
     flavor_fungibility: FlavorFungibility | None = None
     """Whether a workload tries the next flavor before it borrows or preempts. Default: Kueue's."""
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"] | None = None
-    """UsageBasedAdmissionFairSharing: of workloads with equal priority, the local queue with the least past usage goes
-    first. Needs `admissionFairSharing`. Default: order of arrival."""
+    """UsageBasedAdmissionFairSharing: workloads of the local queue with the least past usage go first, whatever their
+    priority. Needs `admissionFairSharing`. Default: order of priority, then of arrival."""
 
 
 class LocalQueue(Section):

@@ -45,9 +45,9 @@ class AdmissionFairSharing(Section):
     usage_half_life_seconds: int = Field(default=604800, ge=1, examples=[604800])
     """Time after which usage counts half, in seconds. Default: a week."""
     usage_sampling_seconds: int = Field(default=300, ge=1, examples=[300])
-    """Interval in which Kueue samples usage, in seconds. Default: 5 minutes."""
+    """Interval in which Kueue samples usage, in seconds. A workload that starts counts as if it had run for one."""
     resource_weights: dict[str, float] = Field(default={}, examples=[{"nvidia.com/gpu": 1.0, "cpu": 0.0}])
-    """Weight of each resource in the usage. Default: 1 each, so that a CPU counts as much as a GPU."""
+    """Weight of each resource in the usage. Default: 1 for accelerators, 0 for the others."""
 
 
 class FlavorFungibility(Section):

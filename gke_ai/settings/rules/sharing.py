@@ -180,7 +180,7 @@ def shares_have_an_effect(stack: ResolvedStack) -> Iterator[Problem]:
         if queue.fair_sharing:
             yield from _weight(queue, queue.cohort, "cohort", fair or not ours)
         if queue.admission_mode == USAGE_BASED and not by_usage and ours:
-            cause = f"Kueue counts no usage, so cluster queue {queue.name} would admit in order of arrival"
+            cause = f"Kueue counts no usage, so cluster queue {queue.name} would order by priority alone"
             yield Problem(queue.at("admissionMode"), cause, "Add admissionFairSharing: {} to gke-ai:queues")
         if queue.flavor_fungibility and len(queue.flavors) == 1:
             cause = f"cluster queue {queue.name} has one flavor, so there is no next one. It would have no effect"
@@ -274,6 +274,7 @@ def usage_is_counted(stack: ResolvedStack) -> Iterator[Problem]:
         elif resource not in counted:
             cause = f"no cluster queue has quota for {resource}. The weight would have no effect"
             yield Problem(path, cause, nearest(resource, counted) or "Remove it")
-    if counted and all(usage.resource_weights.get(resource, 1) == 0 for resource in counted):
+    chief = {resource for resource in counted if "/" in resource} or {"cpu"}
+    if all(usage.resource_weights.get(resource, float(resource in chief)) == 0 for resource in counted | chief):
         cause = "every resource has weight 0, so no usage would count"
         yield Problem(usage.at("resourceWeights"), cause, "Give accelerators a weight above 0")
