@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -37,7 +37,7 @@ class Node(Member):
         return weight_of(self.item)
 
     @property
-    def siblings(self) -> list[Node]:
+    def siblings(self) -> Sequence[Node]:
         """The members of its parent, with itself. The root of a tree is none."""
         return self.parent.children if self.parent else []
 

@@ -11,10 +11,11 @@ from gke_ai.catalog.kueue.configuration import Demand
 from gke_ai.components import ClusterQueue, GkeCluster, GpuNodePool, KueueStack
 from gke_ai.components.arguments import Refused
 from gke_ai.kube.kueue import ExistingKueue
-from gke_ai.settings.model import Cohort, FairSharing, Weight
+from gke_ai.settings.model import Cohort, FairSharing, Preemption, Weight
 from gke_ai.settings.resolved import needs
 from tests.support.recorder import Record, configuration, load_stack, record, shared_record
 
+NEVER = Preemption(within_cluster_queue="Never")
 FLEET = "examples/shared-fleet.yaml"
 
 
@@ -75,7 +76,7 @@ def test_a_program_over_pools_has_cohorts_and_the_rules_of_a_stack(monkeypatch: 
         KueueStack(
             "queue",
             cluster=cluster,
-            queues=[ClusterQueue("a", pools=[pool], cohort="team", fair_sharing=Weight(weight="2"))],
+            queues=[ClusterQueue("a", pools=[pool], cohort="team", preemption=NEVER, fair_sharing=Weight(weight="2"))],
             cohorts=[Cohort(name="team", parent=parent), Cohort(name="all")],
             fair_sharing=FairSharing(),
         )

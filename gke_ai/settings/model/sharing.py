@@ -34,7 +34,8 @@ class FairSharing(Section):
     """What a preemption must improve. LessThanInitialShare: the queue of the preemptor has, with its workload, less
     than the queue of the victim has without preemption; takes workloads of low priority first, then the newest.
     LessThanOrEqualToFinalShare: it has at most what that queue has after it; takes small workloads, whatever their
-    priority. Both together may preempt forever (kubernetes-sigs/kueue#14543), and are refused."""
+    priority. Both together may preempt forever (kubernetes-sigs/kueue#14543), and are refused. Cluster queues then need
+    `withinClusterQueue: Never`, for the same reason."""
 
 
 class AdmissionFairSharing(Section):

@@ -165,6 +165,29 @@ def one_strategy_preempts(stack: ResolvedStack) -> Iterator[Problem]:
 
 @needs("gke-ai:queues")
 @rule
+def no_queue_preempts_its_own(stack: ResolvedStack) -> Iterator[Problem]:
+    """A queue with shares does not preempt its own workloads, with which Kueue can preempt forever.
+
+    Kueue counts them as preempted when it compares shares, and then gives them their place back:
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/preemption/preemption.go (fairPreemptions).
+    tests/nightly/test_endless_preemption.py shows it with either strategy, and that it ends with Never.
+    Past usage goes before priority, so a preempted workload can be the next one to start:
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/queue/cluster_queue.go (queueOrderingFunc)
+    """
+    fair = stack.queues.fair_sharing is not None
+    for queue in stack.queues.cluster_queues:
+        by_usage = queue.admission_mode == USAGE_BASED
+        if queue.preemption.within_cluster_queue != "Never" and (by_usage or (fair and queue.cohort)):
+            way = "past usage goes before priority, so" if by_usage else "with fairSharing,"
+            cause = f"{way} cluster queue {queue.name} can preempt the same workloads again and again"
+            remedy = (
+                "Write withinClusterQueue: Never, and give work that goes first a cluster queue with quota of its own"
+            )
+            yield Problem(queue.at("preemption.withinClusterQueue"), cause, remedy)
+
+
+@needs("gke-ai:queues")
+@rule
 def shares_have_an_effect(stack: ResolvedStack) -> Iterator[Problem]:
     """Fair sharing needs a cohort; weights need fair sharing and siblings; its rules replace `borrowWithinCohort`."""
     queues, ours = stack.queues, stack.queues.kueue == "install"
