@@ -41,6 +41,7 @@ CHOICES: Mapping[tuple[str, ...], str] = {
     get_args(PodSecurity): "PodSecurity",
     get_args(Level): "TopologyLevel",
     ("stackdriver", "prometheus"): "MetricsSource",
+    ("MayStopSearch", "TryNextFlavor"): "FlavorSearch",
 }
 SIMPLE_TYPES = {
     str: PropertyType.STRING,

@@ -71,8 +71,8 @@ def test_queues_have_their_weight_and_their_order(fleet: Record) -> None:
 def test_a_program_over_pools_has_cohorts_and_the_rules_of_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(parent: str) -> None:
         cluster = GkeCluster("c", name="c", mode="standard", location="us-central1", project="p")
-        where = {"zones": ["us-central1-a"], "nodes_per_zone": 3}
-        pool = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", **where)
+        zones = ["us-central1-a"]
+        pool = GpuNodePool("l4", cluster=cluster, machine_type="g2-standard-24", zones=zones, nodes_per_zone=3)
         KueueStack(
             "queue",
             cluster=cluster,
@@ -99,7 +99,7 @@ def test_a_queue_may_use_what_limits_on_the_way_to_the_root_let_it_use() -> None
     for child, parent in ((team, root), (own, team), (other, team), (far, root)):
         child.join(parent)
     cell = ("f", "gpu")
-    assert (team.quota(cell), other.lends(cell), other.kept(cell)) == (3, 1, 3)
+    assert [team.quota(cell), other.lends(cell), other.kept(cell)] == [3, 1, 3]
     assert root.quota(cell) == 8 + 3 + 6
     assert own.most(cell) == 3 + 3, "what the team has, and what it may borrow"
     assert other.most(cell) == 3 + 6, "what it keeps, too"

@@ -7,6 +7,7 @@ As in test_forecasts_and_outcomes.py, with a Kueue that shares by each setting i
 
 import pytest
 
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.manifests.kueue_chart import sharing as settings_of
 from gke_ai.settings.model import Queues
 from tests.support.emulator import fresh
@@ -24,7 +25,7 @@ def test_of_12_forecasts_11_agree_with_what_happens(sharing: str) -> None:
     """Two copies of each snapshot show what Kueue leaves to chance."""
     cases = [shared_case(seed, sharing) for seed in range(TOGETHER)]
     stated = Queues.model_validate({"flavors": [], **SHARING[sharing]})
-    further = settings_of(stated.fair_sharing, stated.admission_fair_sharing)
+    further = settings_of(stated.fair_sharing, stated.admission_fair_sharing, [NVIDIA_GPU])
     with fresh() as first, fresh() as second, fresh() as third:
         original, *copies = places.create([first, second, third])
         for place in (original, *copies):

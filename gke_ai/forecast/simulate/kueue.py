@@ -164,7 +164,7 @@ def configuration(queues: Queues) -> dict[str, Any]:
     would slow it down without changing a decision.
     """
     stack = queues.stack
-    shares = sharing(stack.queues.fair_sharing, stack.queues.admission_fair_sharing)
+    shares = sharing(stack.queues.fair_sharing, stack.queues.admission_fair_sharing, stack.counted)
     written = manager_configuration(stack.namespaces, False, 0, reclaim_ended_pods=not stack.spaces, sharing=shares)
     return {
         **written,

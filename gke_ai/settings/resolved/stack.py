@@ -75,6 +75,11 @@ class ResolvedStack:
         return self._trees[0]
 
     @property
+    def counted(self) -> set[str]:
+        """The resources that have quota."""
+        return {name for queue in self.cluster_queues for quota in queue.quotas for name in quota.texts}
+
+    @property
     def cohorts(self) -> dict[str, Member]:
         """The cohorts by name, also those that only a queue or another cohort names."""
         return self._trees[1]

@@ -289,7 +289,7 @@ def usage_is_counted(stack: ResolvedStack) -> Iterator[Problem]:
             "usage would be sampled more rarely than it is halved, so most of it would be forgotten before it counts"
         )
         yield Problem(usage.at("usageSamplingSeconds"), cause, "Write at most usageHalfLifeSeconds")
-    counted = {name for queue in stack.cluster_queues for quota in queue.quotas for name in quota.texts}
+    counted = stack.counted
     for resource, weight in usage.resource_weights.items():
         path = usage.at(f'resourceWeights["{resource}"]')
         if weight < 0:
