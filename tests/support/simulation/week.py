@@ -1,4 +1,4 @@
-"""A week in which three teams with the weights 3, 2 and 1 always have runs waiting, and four ways to share 36 GPUs."""
+"""A week in which three teams with the weights 3, 2 and 1 always have runs waiting, and three ways to share 36 GPUs."""
 
 import random
 from collections.abc import Iterator
@@ -50,11 +50,11 @@ def fair(weight: int) -> dict[str, Any]:
 
 
 def configurations(weights: dict[str, int] = WEIGHTS) -> dict[str, dict[str, Any]]:
-    """The queues of each configuration: by arrival, by fair sharing, and by past usage with preemption or without."""
+    """The queues of each configuration: by arrival, by fair sharing, and by past usage."""
     cohort = {"name": "gpus", "flavors": [{"flavor": "l4", "quota": quota(GPUS)}]}
     lent = {
         "cohort": "gpus",
-        "preemption": {"reclaimWithinCohort": "Any"},
+        "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"},
         "flavors": [{"flavor": "l4", "quota": quota(0)}],
     }
     own = [{"name": "gpus", "namespace": team, "clusterQueue": team} for team in weights]
@@ -66,12 +66,12 @@ def configurations(weights: dict[str, int] = WEIGHTS) -> dict[str, dict[str, Any
         "localQueues": [{**queue, "clusterQueue": "teams", **fair(weights[queue["namespace"]])} for queue in own],
     }
 
-    def teams(within: str) -> list[dict[str, Any]]:
-        only = {"name": "teams", "admissionMode": "UsageBasedAdmissionFairSharing"}
-        return [
-            {**only, "preemption": {"withinClusterQueue": within}, "flavors": [{"flavor": "l4", "quota": quota(GPUS)}]}
-        ]
-
+    teams = {
+        "name": "teams",
+        "admissionMode": "UsageBasedAdmissionFairSharing",
+        "preemption": {"withinClusterQueue": "Never"},
+        "flavors": [{"flavor": "l4", "quota": quota(GPUS)}],
+    }
     return {
         "arrival": {
             "cohorts": [cohort],
@@ -84,8 +84,7 @@ def configurations(weights: dict[str, int] = WEIGHTS) -> dict[str, dict[str, Any
             "clusterQueues": [{"name": team, **lent, **fair(weight)} for team, weight in weights.items()],
             "localQueues": own,
         },
-        "usage": {**usage, "clusterQueues": teams("LowerPriority")},
-        "usage-without-preemption": {**usage, "clusterQueues": teams("Never")},
+        "usage": {**usage, "clusterQueues": [teams]},
     }
 
 
