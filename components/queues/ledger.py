@@ -60,8 +60,7 @@ class Ledger(Component):
     https://kubernetes.io/docs/reference/using-api/server-side-apply/
 
     Example:
-        budgets = {"vision": model.Budget(accelerator_hours=500)}
-        Ledger("ledger", cluster=cluster, queues={"vision": ["team"]}, budgets=budgets)
+        Ledger("ledger", cluster=cluster, queues={"research": ["team"]}, budgets={"research": {"accelerator_hours": 500}})
     """
 
     namespace: pulumi.Output[str]

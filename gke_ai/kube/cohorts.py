@@ -1,4 +1,4 @@
-"""The trees of a cluster's queues and cohorts: who has which weight, and who borrows from whom."""
+"""The trees of a cluster's queues and cohorts: which member has which weight, and who borrows, from which queue."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def read_region(path: Path) -> str:
 
 
 def read_prices(path: Path | None, configuration: Path | None = None) -> prices.Prices | None:
-    """Reads a price table, or that which a configuration names, if any. Stops if it is invalid."""
+    """Reads a price table: the stated one, else the one of a configuration, if any. Stops if it is invalid."""
     named = path or (_named_file(configuration, PRICES) if configuration else None)
     try:
         return prices.read(named) if named else None

@@ -104,7 +104,7 @@ def test_every_variable_of_a_user_is_an_input_and_an_option_of_each_verb_that_do
 
 def test_every_verb_for_the_emulator_has_a_target() -> None:
     of_google, of_a_file = (
-        {"capacity", "doctor", "trial"},
+        {"capacity", "doctor", "prices", "trial"},
         {"compare", "model", "render", "trace-generate", "trace-import"},
     )
     of_a_repository_or_a_kubeconfig = {"cancel", "describe", "init", "submit", "upgrade"}

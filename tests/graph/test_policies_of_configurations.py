@@ -34,6 +34,7 @@ LEFT_OPEN: dict[str, set[str]] = {
     "examples/multislice-training-autopilot.yaml": {"resources-are-set", *OPEN_CLUSTER},
     "examples/model-cache.yaml": OPEN_CLUSTER,
     "examples/training-job.yaml": OPEN_CLUSTER,
+    "examples/shared-fleet.yaml": OPEN_CLUSTER,
     # A gateway inside the network, without a certificate.
     "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }

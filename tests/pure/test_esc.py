@@ -201,7 +201,7 @@ WORDS = {
     "when": [str(ROOT / "tests/data/empty.yaml")],
 }
 # Verbs that run on this machine alone, or read the configuration outside the emulator. The others hand it to Pulumi.
-HERE = ("capacity", "doctor", "trace-generate")
+HERE = ("capacity", "doctor", "prices", "trace-generate")
 
 
 def ran(file: Path, *words: str) -> str:

@@ -22,7 +22,7 @@ from gke_ai.kube.client import client_of, list_objects
 from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.ops.lifecycle import down, recover
 from gke_ai.ops.status import command as status
-from gke_ai.ops.status import queues
+from gke_ai.ops.status import budgets, queues
 from gke_ai.registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
@@ -382,6 +382,7 @@ def read_paths(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], list[Any
 
     monkeypatch.setattr(status, "list_objects", list_of)
     monkeypatch.setattr(queues, "list_objects", list_of)
+    monkeypatch.setattr(budgets, "list_objects", list_of)
     return paths
 
 

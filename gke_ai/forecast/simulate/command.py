@@ -96,9 +96,9 @@ def simulate(options: Options) -> None:
     files = [options.file, *options.compare]
     if len(files) > MAX_CONFIGURATIONS or len({*files}) < len(files):
         raise Stop(f"--compare: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
-    prices = read_prices(options.prices, options.file)  # stops before minutes pass if it is invalid
     names = names_of(files)
     configurations = [ConfiguredQueues(name, file, queues_of(file)) for name, file in zip(names, files, strict=True)]
+    prices = read_prices(options.prices, options.file)  # stops before minutes pass if it is invalid
     first, seeds = configurations[0].queues, range(options.seed, options.seed + options.seeds)
     traces = [read(options.trace)] * len(seeds) if options.trace else [generated(first, options, s) for s in seeds]
     for own in configurations:

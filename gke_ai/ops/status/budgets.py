@@ -51,6 +51,8 @@ def with_reasons(workloads: Iterable[Object], queues: Iterable[Object]) -> list[
         for queue in queues
         if HELD in (notes := _notes(queue))
     }
+    if not held:
+        return [*workloads]
     return [
         _explained(workload, held.get((workload["metadata"]["namespace"], workload["spec"].get("queueName", ""))))
         for workload in workloads

@@ -98,7 +98,7 @@ class Preemption(Section):
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "LowerPriority"
     """Which workloads of the cohort Kueue may evict to take back lent quota."""
     borrow_within_cohort: BorrowWithinCohort | None = None
-    """Which workloads of the cohort Kueue may evict in order to borrow. Default: none. Not with `fairSharing`."""
+    """Which workloads of the cohort Kueue may evict in order to borrow. Not with `fairSharing`. Omit it for none."""
 
 
 class ClusterQueue(Section):

@@ -30,7 +30,9 @@ class FairSharing(Section):
 
     noun: ClassVar[str] = "fair sharing"
 
-    preemption_strategies: list[Strategy] = Field(default=["LessThanInitialShare"], min_length=1)
+    preemption_strategies: list[Strategy] = Field(
+        default=["LessThanInitialShare"], min_length=1, examples=[["LessThanInitialShare"]]
+    )
     """What a preemption must improve. LessThanInitialShare: the queue of the preemptor has, with its workload, less
     than the queue of the victim has without preemption; takes workloads of low priority first, then the newest.
     LessThanOrEqualToFinalShare: it has at most what that queue has after it; takes small workloads, whatever their
@@ -44,7 +46,7 @@ class AdmissionFairSharing(Section):
     noun: ClassVar[str] = "admission fair sharing"
 
     usage_half_life_seconds: int = Field(default=604800, ge=1, examples=[604800])
-    """Time after which usage counts half, in seconds. Default: a week."""
+    """Time after which usage counts half, in seconds."""
     usage_sampling_seconds: int = Field(default=300, ge=1, examples=[300])
     """Interval in which Kueue samples usage, in seconds. A workload that starts counts as if it had run for one."""
     resource_weights: dict[str, float] = Field(default={}, examples=[{"nvidia.com/gpu": 1.0, "cpu": 0.0}])
@@ -60,7 +62,9 @@ class FlavorFungibility(Section):
     """MayStopSearch: use the flavor if it can be borrowed. TryNextFlavor: first look for one without borrowing."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
     """MayStopSearch: use the flavor if preemption makes room. TryNextFlavor: first look for one without preemption."""
-    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
+    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = Field(
+        default=None, examples=["PreemptionOverBorrowing"]
+    )
     """What is better if every flavor needs one of them. Default: Kueue's, BorrowingOverPreemption."""
 
 
@@ -71,7 +75,7 @@ class BorrowWithinCohort(Section):
 
     policy: Literal["Never", "LowerPriority"] = "LowerPriority"
     """LowerPriority: a workload that borrows may evict workloads of the cohort that have a lower priority."""
-    max_priority_threshold: int | None = None
+    max_priority_threshold: int | None = Field(default=None, examples=[10])
     """Highest priority that such a victim may have. Default: any below its own."""
 
 
