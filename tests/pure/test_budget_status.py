@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gke_ai.catalog.kueue.ledger import BUDGET, HELD, KEY
-from gke_ai.ops.status.budgets import budget_rows, with_reasons
+from gke_ai.ops.status.budgets import budget_rows, budget_title, with_reasons
 from gke_ai.ops.status.workloads import state_of
 
 Object = dict[str, Any]
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 TEXT = "used 412 of 500 accelerator-hours; at this rate exhausted on 19 November"
-SPENT = "budget used 500 of 500 accelerator-hours; new work waits until 1 December"
+USED = "used 500 of 500 accelerator-hours; new work waits until 1 December"
+SPENT, NIGHT = f"budget {USED}", "hours: new work waits until Monday 20:00 (UTC)"
 
 
 def queue(namespace: str = "research", **notes: str) -> Object:
@@ -31,16 +32,22 @@ def waiting(message: str, queue_name: str = "training") -> Object:
     return {"metadata": metadata, "spec": {"queueName": queue_name}, "status": {"conditions": [condition, other]}}
 
 
-def test_row_has_what_is_used_why_it_is_held_and_that_the_ledger_is_current() -> None:
-    rows = budget_rows([queue(**{BUDGET: TEXT}), queue("b", **{HELD: SPENT})], [ledger(timedelta(minutes=2))], NOW)
-    assert list(rows) == [("research/training", TEXT, "–", "current"), ("b/training", "–", SPENT, "current")]
+def test_row_has_what_is_used_and_what_holds_the_queue_once() -> None:
+    rows = budget_rows(
+        [queue(**{BUDGET: TEXT}), queue("b", **{HELD: NIGHT}), queue("c", **{BUDGET: USED, HELD: SPENT})]
+    )
+    assert list(rows) == [
+        ("research/training", TEXT, "–"),
+        ("b/training", "–", NIGHT),
+        ("c/training", USED, "by the budget"),
+    ]
 
 
 def test_ledger_that_is_not_written_any_more_says_since_when() -> None:
-    ((*_, age),) = budget_rows([queue(**{BUDGET: TEXT})], [ledger(timedelta(hours=3))], NOW)
-    assert age == "old: last read 3 h ago, at 2026-11-15 09:00 UTC"
-    ((*_, age),) = budget_rows([queue(**{BUDGET: TEXT})], [], NOW)
-    assert age == "is missing"
+    assert budget_title([ledger(timedelta(minutes=2))], NOW).endswith("the ledger is current")
+    old = budget_title([ledger(timedelta(hours=3))], NOW)
+    assert old.endswith("is old: last read 3 h ago, at 2026-11-15 09:00 UTC")
+    assert budget_title([], NOW).endswith("is missing")
 
 
 def test_workload_that_waits_in_a_held_queue_says_why_and_others_keep_kueues_reason() -> None:

@@ -21,8 +21,8 @@ from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.client import client_of, list_objects
 from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.ops.lifecycle import down, recover
-from gke_ai.ops.status import command as status
 from gke_ai.ops.status import budgets, queues
+from gke_ai.ops.status import command as status
 from gke_ai.registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack

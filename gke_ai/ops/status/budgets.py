@@ -12,7 +12,7 @@ from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object, condition
 from gke_ai.ops.status.workloads import span
 
-COLUMNS = ("local queue", "budget of the month", "held", "ledger")
+COLUMNS = ("local queue", "budget of the month", "held")
 # The ledger's CronJob starts a run each minute, and a run may have to wait for a node.
 OLD_SECONDS = 300
 
@@ -30,18 +30,23 @@ def _notes(queue: Object) -> dict[str, str]:
     return {key: written[key] for key in (BUDGET, HELD) if key in written}
 
 
-def budget_rows(queues: Iterable[Object], ledgers: Iterable[Object], now: datetime) -> Iterator[tuple[str, ...]]:
-    """Yields a row per local queue with a budget or a hold: what is used, why it is held, how old the ledger is."""
+def budget_title(ledgers: Iterable[Object], now: datetime) -> str:
+    """The title of the table, with the age of the ledger."""
     age = "is missing"
     for ledger in ledgers:
         read = datetime.fromtimestamp(json.loads(ledger["data"][KEY])["at"], UTC)
         seconds = (now - read).total_seconds()
-        age = (
-            f"old: last read {span(seconds)} ago, at {read:%Y-%m-%d %H:%M} UTC" if seconds > OLD_SECONDS else "current"
-        )
+        old = f"is old: last read {span(seconds)} ago, at {read:%Y-%m-%d %H:%M} UTC"
+        age = old if seconds > OLD_SECONDS else "is current"
+    return f"Budgets and hours: the ledger {age}"
+
+
+def budget_rows(queues: Iterable[Object]) -> Iterator[tuple[str, ...]]:
+    """Yields a row per local queue with a budget or a hold: what is used, and what holds it."""
     for queue in queues:
         metadata, notes = queue["metadata"], _notes(queue)
-        yield f"{metadata['namespace']}/{metadata['name']}", notes.get(BUDGET, "–"), notes.get(HELD, "–"), age
+        used, held = notes.get(BUDGET, "–"), notes.get(HELD, "–")
+        yield f"{metadata['namespace']}/{metadata['name']}", used, held.replace(f"budget {used}", "by the budget")
 
 
 def with_reasons(workloads: Iterable[Object], queues: Iterable[Object]) -> list[Object]:

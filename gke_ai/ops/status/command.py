@@ -36,7 +36,7 @@ from gke_ai.ops.runs.command import SAVED, Run, further, known_runs, pods_by_run
 from gke_ai.ops.status import workloads as in_kueue
 from gke_ai.ops.status.autoscalers import autoscaler_rows
 from gke_ai.ops.status.budgets import COLUMNS as BUDGET_COLUMNS
-from gke_ai.ops.status.budgets import budget_rows, ledger_and_queues, with_reasons
+from gke_ai.ops.status.budgets import budget_rows, budget_title, ledger_and_queues, with_reasons
 from gke_ai.ops.status.claims import nics_of, pending_claims
 from gke_ai.ops.status.downloads import cold_starts, download_rows
 from gke_ai.ops.status.gateways import GATEWAY_COLUMNS, gateway_rows
@@ -198,7 +198,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         (UNCOUNTED, UNCOUNTED_COLUMNS, uncounted_rows(snapshot.quotas, whole.pods, whole.workloads)),
-        ("Budgets and hours", BUDGET_COLUMNS, budget_rows(snapshot.local_queues, whole.ledgers, datetime.now(UTC))),
+        (budget_title(whole.ledgers, datetime.now(UTC)), BUDGET_COLUMNS, budget_rows(snapshot.local_queues)),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
