@@ -60,7 +60,8 @@ class Ledger(Component):
     https://kubernetes.io/docs/reference/using-api/server-side-apply/
 
     Example:
-        Ledger("ledger", cluster=cluster, queues={"research": ["team"]}, budgets={"research": {"accelerator_hours": 500}})
+        budgets = {"research": {"accelerator_hours": 500}}
+        Ledger("ledger", cluster=cluster, queues={"research": ["team"]}, budgets=budgets)
     """
 
     namespace: pulumi.Output[str]
