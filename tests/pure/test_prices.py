@@ -1,4 +1,4 @@
-"""`gke-ai prices` on a server of this machine, which answers in the form of Google's price catalogue."""
+"""`gke-ai prices` on a server of this machine, which answers in the form of Google's price catalog."""
 
 import copy
 import datetime
@@ -16,7 +16,7 @@ from gke_ai.catalog.machines.list_prices import LIST_PRICES
 from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.facts import prices as command
-from gke_ai.ops.facts.catalogue import Rates, parts
+from gke_ai.ops.facts.price_catalog import Rates, parts
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
@@ -46,7 +46,7 @@ FILE = yaml.load((ROOT / "tests/data/recorded_answers/prices.yaml").read_text(),
 SKUS = [sku(*row) for row in FILE["skus"]]
 
 
-class Catalogue:
+class Catalog:
     """The Cloud Billing Catalog API: pages of SKUs, or another answer."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Catalogue:
 
 
 @pytest.fixture
-def catalogue() -> Iterator[Catalogue]:
-    found = Catalogue()
+def catalog() -> Iterator[Catalog]:
+    found = Catalog()
     with answering(found.answer) as address:
         found.address = f"http://{address}"
         yield found
@@ -97,18 +97,16 @@ STACK: dict[str, Any] = {
 }
 
 
-def run(catalogue: Catalogue, folder: Path, call: Any = logged_in, **changes: Any) -> tuple[int, Path]:
+def run(catalog: Catalog, folder: Path, call: Any = logged_in, **changes: Any) -> tuple[int, Path]:
     config, file = folder / "prod.yaml", folder / "prices.yaml"
     stack = {f"gke-ai:{key}": value for key, value in (STACK | changes).items() if value is not None}
     config.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **stack}}))
-    return command.show(Stack("prod", config), file, catalogue.address, call), file
+    return command.show(Stack("prod", config), file, catalog.address, call), file
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
-def test_machines_cost_what_their_parts_cost_on_all_pages(
-    catalogue: Catalogue, tmp_path: Path, capsys: Capture
-) -> None:
-    code, file = run(catalogue, tmp_path)
+def test_machines_cost_what_their_parts_cost_on_all_pages(catalog: Catalog, tmp_path: Path, capsys: Capture) -> None:
+    code, file = run(catalog, tmp_path)
     table = prices.read(file)
     assert code == 0
     assert dict(table.per_hour) == {
@@ -122,21 +120,21 @@ def test_machines_cost_what_their_parts_cost_on_all_pages(
     gap = "no price for g2-standard-12/flexStart in us-west4: the SKU DWS Defined Duration G2 Core has no price there."
     assert gap in output
     assert TOKEN not in output + file.read_text()
-    tokens = [parse_qs(query, keep_blank_values=True)["pageToken"][0] for _, query in catalogue.asked]
-    assert tokens == [*catalogue.pages]
+    tokens = [parse_qs(query, keep_blank_values=True)["pageToken"][0] for _, query in catalog.asked]
+    assert tokens == [*catalog.pages]
 
 
-def test_prices_of_the_catalogue_are_about_those_of_the_shipped_table(catalogue: Catalogue, tmp_path: Path) -> None:
-    _, file = run(catalogue, tmp_path)
+def test_prices_of_the_catalog_are_about_those_of_the_shipped_table(catalog: Catalog, tmp_path: Path) -> None:
+    _, file = run(catalog, tmp_path)
     for key, price in prices.read(file).per_hour.items():
         assert abs(price / LIST_PRICES["us-west4", key].per_hour - 1) < Decimal("0.001"), key
 
 
-def test_requests_and_answers_have_the_form_of_google_s_description(catalogue: Catalogue, tmp_path: Path) -> None:
-    run(catalogue, tmp_path)
-    assert {path for path, _ in catalogue.asked} == {"/v1/services/6F81-5844-456A/skus"}
+def test_requests_and_answers_have_the_form_of_google_s_description(catalog: Catalog, tmp_path: Path) -> None:
+    run(catalog, tmp_path)
+    assert {path for path, _ in catalog.asked} == {"/v1/services/6F81-5844-456A/skus"}
     api = rest.api("cloudbilling.v1")
-    for page in catalogue.pages.values():
+    for page in catalog.pages.values():
         assert [text for _, text in rest.Body(api, "ListSkusResponse", {"skus": page}, {}).problems("body")] == []
 
 
@@ -187,9 +185,9 @@ UNUSABLE: dict[str, list[Sku]] = {
 
 
 @pytest.mark.parametrize("of_core", UNUSABLE.values(), ids=UNUSABLE)
-def test_a_price_that_is_not_certain_is_a_gap(catalogue: Catalogue, tmp_path: Path, of_core: list[Sku]) -> None:
-    catalogue.pages[""] = [item for item in SKUS[:5] if item is not CORE] + of_core
-    code, file = run(catalogue, tmp_path)
+def test_a_price_that_is_not_certain_is_a_gap(catalog: Catalog, tmp_path: Path, of_core: list[Sku]) -> None:
+    catalog.pages[""] = [item for item in SKUS[:5] if item is not CORE] + of_core
+    code, file = run(catalog, tmp_path)
     assert code == 0
     assert "g2-standard-24/onDemand" not in prices.read(file).per_hour
 
@@ -210,14 +208,12 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-def test_a_malformed_answer_stops_the_command_and_writes_nothing(
-    catalogue: Catalogue, tmp_path: Path, body: Any
-) -> None:
-    catalogue.other = (200, body)
+def test_a_malformed_answer_stops_the_command_and_writes_nothing(catalog: Catalog, tmp_path: Path, body: Any) -> None:
+    catalog.other = (200, body)
     with pytest.raises(Stop, match="does not have the form of its reference"):
-        run(catalogue, tmp_path)
+        run(catalog, tmp_path)
     assert not (tmp_path / "prices.yaml").exists()
-    assert len(catalogue.asked) <= 2
+    assert len(catalog.asked) <= 2
 
 
 def disabled() -> tuple[int, Any]:
@@ -234,36 +230,36 @@ def disabled() -> tuple[int, Any]:
     ],
 )
 def test_a_refusal_is_one_error_with_its_remedy(
-    catalogue: Catalogue, tmp_path: Path, answer: tuple[int, Any], remedy: str
+    catalog: Catalog, tmp_path: Path, answer: tuple[int, Any], remedy: str
 ) -> None:
-    catalogue.other = answer
+    catalog.other = answer
     with pytest.raises(Stop) as stop:
-        run(catalogue, tmp_path)
+        run(catalog, tmp_path)
     assert remedy in str(stop.value)
-    assert str(stop.value).startswith("Google's price catalogue cannot be read: ")
+    assert str(stop.value).startswith("Google's price catalog cannot be read: ")
 
 
 def test_without_a_network_there_is_one_error_with_its_remedy(tmp_path: Path) -> None:
     with pytest.raises(Stop, match=r"does not respond: .* Run the command again where Google can be reached"):
-        run(Catalogue(), tmp_path)
+        run(Catalog(), tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------------ the file
-def test_a_table_of_a_person_is_never_replaced_and_the_command_s_own_is(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_a_table_of_a_person_is_never_replaced_and_the_command_s_own_is(catalog: Catalog, tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("currency: USD\ndate: 2026-01-01\nperHour: {g2-standard-24/onDemand: 1}\n")
     before = file.read_text()
     with pytest.raises(Stop, match="was not written by gke-ai prices"):
-        run(catalogue, tmp_path)
-    assert (file.read_text(), catalogue.asked) == (before, [])
+        run(catalog, tmp_path)
+    assert (file.read_text(), catalog.asked) == (before, [])
     file.unlink()
-    run(catalogue, tmp_path)
-    assert run(catalogue, tmp_path)[0] == 0
+    run(catalog, tmp_path)
+    assert run(catalog, tmp_path)[0] == 0
 
 
 def test_a_stack_without_machines_of_accelerators_asks_nothing(
-    catalogue: Catalogue, tmp_path: Path, capsys: Capture
+    catalog: Catalog, tmp_path: Path, capsys: Capture
 ) -> None:
-    code, file = run(catalogue, tmp_path, gpuPools=None, tpuPools=None, computeClasses=None)
-    assert (code, catalogue.asked, file.exists()) == (0, [], False)
+    code, file = run(catalog, tmp_path, gpuPools=None, tpuPools=None, computeClasses=None)
+    assert (code, catalog.asked, file.exists()) == (0, [], False)
     assert "names no machine type with accelerators" in capsys.readouterr().out

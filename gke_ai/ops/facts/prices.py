@@ -1,7 +1,7 @@
-"""`gke-ai prices --stack STACK`: reads Google's public price catalogue for the machines of a stack.
+"""`gke-ai prices --stack STACK`: reads Google's public price catalog for the machines of a stack.
 
 It writes a price table with today's list prices of the machines with accelerators, in their capacity modes and region.
-What the catalogue does not say in a known form is named and left out. The command changes nothing in Google Cloud, and
+What the catalog does not say in a known form is named and left out. The command changes nothing in Google Cloud, and
 has never run against it.
 """
 
@@ -20,7 +20,7 @@ from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.ops.doctor.command import Doctor, doctor_for
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import Call, refusal, switched_off
-from gke_ai.ops.facts.catalogue import Rates, parts
+from gke_ai.ops.facts.price_catalog import Rates, parts
 from gke_ai.settings import ResolvedStack
 from gke_ai.terminal import Stop, echo
 from gke_ai.workspace.configuration_file import PRICES
@@ -29,7 +29,7 @@ from gke_ai.workspace.stack import ROOT, Stack
 BILLING = "https://cloudbilling.googleapis.com"
 # Compute Engine, which has the SKUs of TPUs of GKE, too: the example of `parent` in the API's discovery document.
 SERVICE = "services/6F81-5844-456A"
-# The catalogue has some 40,000 SKUs of Compute Engine, 5,000 on a page.
+# The catalog has some 40,000 SKUs of Compute Engine, 5,000 on a page.
 MAX_PAGES = 100
 HEADING = "# Written by gke-ai prices: Google's list prices. A later run replaces the file.\n"
 
@@ -94,7 +94,7 @@ def pages(doctor: Doctor, address: str) -> Iterator[list[Any]]:
             elif answer.code in (401, 403):
                 remedy = "Log in again: gcloud auth application-default login"
             reason = refusal(answer, address.partition("://")[2]).removesuffix(".")
-            raise Stop(f"Google's price catalogue cannot be read: {reason}. {remedy}")
+            raise Stop(f"Google's price catalog cannot be read: {reason}. {remedy}")
         body = answer.body if isinstance(answer.body, dict) else {"skus": None}
         skus, following = body.get("skus", []), body.get("nextPageToken", "")
         if not isinstance(skus, list) or not isinstance(following, str) or following in seen:

@@ -1,8 +1,8 @@
-"""Prices of machines by Google's public price catalogue: the SKUs of a machine's parts, and what they add up to. Pure.
+"""Prices of machines by Google's public price catalog: the SKUs of a machine's parts, and what they add up to. Pure.
 
 The form of an answer: https://cloud.google.com/billing/v1/how-tos/catalog-api and the method `services.skus.list` of
 https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list. A SKU has no key for a machine type. So its
-description, group, type of usage and unit must have an exact form that the catalogue was seen with, each beside its
+description, group, type of usage and unit must have an exact form that the catalog was seen with, each beside its
 source: anything else is a gap. "DWS Defined Duration" is flex-start.
 """
 
@@ -87,7 +87,7 @@ def parts(machine_type: str, mode: str) -> Mapping[Part, Decimal]:
 
 @dataclass
 class Rates:
-    """Prices per hour of parts in a region, as the pages of the catalogue bring them."""
+    """Prices per hour of parts in a region, as the pages of the catalog bring them."""
 
     wanted: frozenset[Part]
     region: str
