@@ -31,7 +31,7 @@ from gke_ai.components.support.alone import check_alone, stack_of
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
-from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, cohort_spec, flavor_spec
+from gke_ai.manifests.cluster_queue import AnyQuota, NodeFlavor, cluster_queue, cohort_spec, flavor_spec
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration, sharing
 from gke_ai.settings import model
 from gke_ai.settings.model import (
@@ -273,18 +273,21 @@ class KueueStack(Component):
             for flavor in flavors
         }
         queued = {flavor.name for flavor in flavors if flavor.queued_resource}
+
+        def used(by: Cohort | model.ClusterQueue) -> list[pulumi.Resource]:
+            quotas: Sequence[AnyQuota] = by.flavors
+            return [resource_flavors[quota.flavor] for quota in quotas if quota.flavor in resource_flavors]
+
         # Kueue takes a cohort that does not exist yet for one without limits, so each follows its parent.
         cohorts: dict[str, pulumi.Resource] = {}
         for section in from_the_root(args.cohorts):
             above = [cohorts[section.parent]] if section.parent in cohorts else []
-            used = [resource_flavors[quota.flavor] for quota in section.flavors if quota.flavor in resource_flavors]
-            opts = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *used, *above], hooks=hook)
+            opts = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *used(section), *above], hooks=hook)
             cohorts[section.name] = custom_object(KUEUE_API, "Cohort", section.name, cohort_spec(section), opts)
         for queue in cluster_queues:
-            created = [resource_flavors[quota.flavor] for quota in queue.flavors if quota.flavor in resource_flavors]
             cohort = [cohorts[queue.cohort]] if queue.cohort in cohorts else []
             # Kueue keeps a flavor while a queue uses it.
-            after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *created, *cohort], hooks=hook)
+            after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *used(queue), *cohort], hooks=hook)
             spec = cluster_queue(queue, [amounts(quota) for quota in queue.flavors], queued)
             custom_object(KUEUE_API, "ClusterQueue", queue.name, spec, after)
 

@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 
 from emulator.cloud.api import answer
-from emulator.pods.local_spec import NotStarted, Paths
-from gke_ai.catalog.engines.model_cache import FILL_IMAGE
+from emulator.pods.local_spec import NotStarted, Paths, is_own
 from gke_ai.catalog.kueue.ledger import LEDGER, NAMESPACE
 
 Object = dict[str, Any]
@@ -22,13 +21,8 @@ TOKEN_SECONDS = 3600
 
 
 def keeps(pod: Object, container: Object) -> bool:
-    """Whether a container is that of the ledger. Any other container with its image is simulated."""
-    return (
-        container["image"] == FILL_IMAGE
-        and (container.get("command"), container.get("args")) == (_STATED, None)
-        and pod["metadata"]["namespace"] == NAMESPACE
-        and pod["spec"].get("serviceAccountName") == LEDGER
-    )
+    """Whether a container is that of the ledger."""
+    return is_own(pod, container, _STATED, NAMESPACE, LEDGER)
 
 
 async def environment(api: httpx.AsyncClient, pod: Object, host: str, ca: Path, folder: Path, paths: Paths) -> Object:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.model_cache import FILL_IMAGE
 
 Object = dict[str, Any]
 
@@ -147,6 +148,16 @@ def _field(pod: Object, path: str) -> str:
     if path not in fields:
         raise NotStarted("CreateContainerConfigError", f"unsupported fieldPath {path}")
     return str(fields[path])
+
+
+def is_own(pod: Object, container: Object, command: list[str], namespace: str, account: str) -> bool:
+    """Whether a container is of one of this program's own pods. Any other container with its image is simulated."""
+    return (
+        container["image"] == FILL_IMAGE
+        and (container.get("command"), container.get("args")) == (command, None)
+        and pod["metadata"]["namespace"] == namespace
+        and pod["spec"].get("serviceAccountName") == account
+    )
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:

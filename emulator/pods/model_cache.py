@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.machine.folders import inside
-from emulator.pods.local_spec import NotStarted, Paths
-from gke_ai.catalog.engines.model_cache import ACCOUNT, FILL_IMAGE, MOUNT_PATH, folder_of
+from emulator.pods.local_spec import NotStarted, Paths, is_own
+from gke_ai.catalog.engines.model_cache import ACCOUNT, MOUNT_PATH, folder_of
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 
 Object = dict[str, Any]
@@ -26,13 +26,8 @@ _REVISION = re.compile(r"[\w./-]+", re.ASCII)
 
 
 def fills(pod: Object, container: Object) -> bool:
-    """Whether a container is that of a Job that fills a bucket. Any other container with its image is simulated."""
-    return (
-        container["image"] == FILL_IMAGE
-        and (container.get("command"), container.get("args")) == (_STATED, None)
-        and pod["metadata"]["namespace"] == MODEL_CACHE
-        and pod["spec"].get("serviceAccountName") == ACCOUNT
-    )
+    """Whether a container is that of a Job that fills a bucket."""
+    return is_own(pod, container, _STATED, MODEL_CACHE, ACCOUNT)
 
 
 def directory(spec: Object, environment: Mapping[str, str], paths: Paths) -> Path:

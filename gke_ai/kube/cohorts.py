@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from gke_ai.catalog.kueue.cohort_tree import ZERO, Cell, Member, ancestry
+from gke_ai.catalog.kueue.cohort_tree import ZERO, Cell, Member, cycle
 from gke_ai.catalog.quantities import format_quantity, round_down
 from gke_ai.kube.objects import Object
 from gke_ai.kube.queues import flavors_of, held_by_queue, quotas_of, reserved
@@ -30,22 +30,6 @@ class Node(Member):
     def title(self) -> str:
         """Its name; that of a cohort after the word."""
         return self.name if self.is_queue else f"cohort {self.name}"
-
-    @property
-    def weight(self) -> Fraction:
-        """Its weight for fair sharing."""
-        return weight_of(self.item)
-
-    @property
-    def siblings(self) -> Sequence[Node]:
-        """The members of its parent, with itself. The root of a tree is none."""
-        return self.parent.children if self.parent else []
-
-    @property
-    def part(self) -> Fraction:
-        """Its part of what the members of its parent borrow, if all of them want it."""
-        total = sum((member.weight for member in self.siblings), ZERO)
-        return self.weight / total if total else ZERO
 
     @property
     def share(self) -> str:
@@ -149,7 +133,7 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Itera
         if name not in by_name:
             by_name[name] = _node(name, False, stated.get(name, {}))
             # In a cycle Kueue admits nothing: whoever is in it has no parent here.
-            if (parent := parents.get(name)) and name not in ancestry(parent, parents):
+            if (parent := parents.get(name)) and not cycle(name, parents):
                 by_name[name].join(cohort(parent))
         return by_name[name]
 
@@ -171,4 +155,4 @@ def _parent(cohort: Object) -> str:
 
 def _node(name: str, is_queue: bool, item: Object) -> Node:
     nominal, lending, borrowing = (quotas_of(item, key) for key in ("nominalQuota", "lendingLimit", "borrowingLimit"))
-    return Node(name, is_queue, nominal, lending, borrowing, item=item)
+    return Node(name, is_queue, nominal, lending, borrowing, weight=weight_of(item), item=item)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.fabric.topology import is_supported
-from gke_ai.catalog.kueue.cohort_tree import ancestry
+from gke_ai.catalog.kueue.cohort_tree import cycle
 from gke_ai.catalog.kueue.configuration import DEFAULT_LIMIT_SECONDS, FRAMEWORKS, NO_LIMIT, Demand, limits_by_default
 from gke_ai.catalog.kueue.namespaces import KUEUE, NAMESPACE_NAME
 from gke_ai.catalog.selectors import matches
@@ -181,13 +181,12 @@ class ExistingKueue:
         parents = {**self.parents, **needed.parents}
         known = {*parents, *(str(value(queue, "spec", "cohortName")) for queue in (self.cluster_queues or {}).values())}
         for name, parent in needed.parents.items():
-            above = ancestry(parent, parents) if parent else []
-            if name in above:
-                way = " → ".join([name, *above[: above.index(name) + 1]])
+            path = f"gke-ai:queues.cohorts[{[*needed.parents].index(name)}].parent"
+            if way := " → ".join(cycle(name, parents)):
                 yield Refusal(
                     f"cohorts of {place} would close a cycle: {way}. Kueue would admit nothing in these cohorts",
                     f"Set another parent for {name}",
-                    f"gke-ai:queues.cohorts[{[*needed.parents].index(name)}].parent",
+                    path,
                 )
             elif parent and parent not in known:
                 yield Refusal(
@@ -195,7 +194,7 @@ class ExistingKueue:
                     f"Name one of {', '.join(sorted(self.parents))}"
                     if self.parents
                     else f"Add {parent} to the cohorts",
-                    f"gke-ai:queues.cohorts[{[*needed.parents].index(name)}].parent",
+                    path,
                 )
         if needed.weights and self.configuration.get("fairSharing") is None:
             yield Refusal(

@@ -33,7 +33,7 @@ def record() -> Record:
 
 
 def read_by_the_program(record: Record) -> dict[str, Any]:
-    (found,) = (one for one in record.all("ConfigMap") if "budgets.json" in one.inputs.get("data", {}))
+    (found,) = (item for item in record.all("ConfigMap") if "budgets.json" in item.inputs.get("data", {}))
     content: dict[str, Any] = json.loads(found.inputs["data"]["budgets.json"])
     return content
 
@@ -57,7 +57,7 @@ def test_program_gets_budgets_hours_and_prices_with_their_date(record: Record) -
 
 def named(record: Record, kind: str) -> list[Registration]:
     """The ledger's objects of a kind."""
-    return [one for one in record.all(kind) if one.inputs["metadata"]["name"] == NAMESPACE]
+    return [item for item in record.all(kind) if item.inputs["metadata"]["name"] == NAMESPACE]
 
 
 def test_ledger_may_read_workloads_and_change_only_the_queues_that_it_holds(record: Record) -> None:
@@ -77,8 +77,8 @@ def test_ledger_may_read_workloads_and_change_only_the_queues_that_it_holds(reco
 
 
 def test_pulumi_registers_neither_the_ledger_nor_the_fields_that_it_writes(record: Record) -> None:
-    assert not [one for one in record.all("ConfigMap") if one.inputs["metadata"]["name"] == LEDGER]
-    assert not any(KEY in one.inputs.get("data", {}) for one in record.all("ConfigMap"))
+    assert not [item for item in record.all("ConfigMap") if item.inputs["metadata"]["name"] == LEDGER]
+    assert not any(KEY in item.inputs.get("data", {}) for item in record.all("ConfigMap"))
     for queue in record.all("LocalQueue"):
         assert "stopPolicy" not in queue.inputs["spec"]
         assert "annotations" not in queue.inputs["metadata"]
@@ -93,7 +93,7 @@ def test_run_is_restricted_and_alone_and_starts_each_minute(record: Record) -> N
     assert template["securityContext"]["runAsNonRoot"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["resources"].keys() == {"requests", "limits"}
-    (space,) = (one for one in record.all("Namespace") if one.inputs["metadata"]["name"] == NAMESPACE)
+    (space,) = (item for item in record.all("Namespace") if item.inputs["metadata"]["name"] == NAMESPACE)
     assert space.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     assert {"LocalQueue lq", "LocalQueue night"} <= record.waits_for(record.one("CronJob"))
 
@@ -143,7 +143,7 @@ def test_tenant_alone_refuses_a_budget_that_nothing_would_keep(build: Any) -> No
 
 
 def test_report_of_a_preview_says_the_budgets_before_and_after(record: Record) -> None:
-    (found,) = (one for one in record.all("ConfigMap") if "budgets.json" in one.inputs.get("data", {}))
+    (found,) = (item for item in record.all("ConfigMap") if "budgets.json" in item.inputs.get("data", {}))
     resource = Resource(found.urn, "kubernetes:core/v1:ConfigMap", inputs=found.inputs)
     text = "`team-a`: 500 accelerator-hours and 2,000 USD at prices of 2026-11-20 a month, warning from 90%"
     assert list(budgets(PlannedUpdate("prod", {}, {"a": resource}, ()))) == [text]

@@ -99,11 +99,13 @@ def test_held_cluster_queue_still_lends_its_quota(shared: Emulator) -> None:
         shared.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", change)
 
     def stopped() -> bool:
-        (held,) = (one for one in shared.get("clusterqueues") if one["metadata"]["name"] == "team-b")
+        (held,) = (item for item in shared.get("clusterqueues") if item["metadata"]["name"] == "team-b")
         return bool(condition(held, "Active").get("reason") == "Stopped")
 
     eventually(stopped, "the other queue is stopped", 30)
     body = job(spec(1), OWN, "borrows")
     body["spec"] |= {"parallelism": GPUS + 2, "completions": GPUS + 2}
     created(team.create(body))
-    eventually(lambda: any(holds(one, "Admitted") for one in shared.get("workloads", "-n", "team-a")), "it borrows", 60)
+    eventually(
+        lambda: any(holds(item, "Admitted") for item in shared.get("workloads", "-n", "team-a")), "it borrows", 60
+    )

@@ -85,5 +85,5 @@ def test_a_name_of_a_queue_cannot_become_anything_else_on_the_page() -> None:
     text = page(plan([], [queue("a|<b>@x", "4", "team"), queue("[x](y)", "4", "team")]), Verdict(), Options())
     assert "a\\|&lt;b>@\u200bx" in text
     assert "[x](y)" not in text
-    unnamed = Resource("urn:x", "kubernetes:kueue.x-k8s.io/v1beta2:Cohort", inputs={"metadata": "unknown"})
-    assert share_rows(plan([unnamed], [unnamed])) == []
+    nameless = Resource("urn:x", "kubernetes:kueue.x-k8s.io/v1beta2:Cohort", inputs={"metadata": "unknown"})
+    assert share_rows(plan([nameless], [nameless])) == []

@@ -28,11 +28,11 @@ PROGRAM = ROOT / "gke_ai" / "pods" / "programs" / "ledger.py"
 def stored(emulator: Emulator) -> Object:
     """What the ledger has written; empty before."""
     maps = emulator.get("configmaps", "-n", NAMESPACE)
-    return next((json.loads(one["data"][KEY]) for one in maps if one["metadata"]["name"] == LEDGER), {})
+    return next((json.loads(item["data"][KEY]) for item in maps if item["metadata"]["name"] == LEDGER), {})
 
 
 def local_queue(emulator: Emulator, name: str, namespace: str) -> Object:
-    (queue,) = (one for one in emulator.get("localqueues", "-n", namespace) if one["metadata"]["name"] == name)
+    (queue,) = (item for item in emulator.get("localqueues", "-n", namespace) if item["metadata"]["name"] == name)
     return queue
 
 
@@ -49,7 +49,7 @@ class Runs:
         (folder / "token").write_text(token)
         (folder / "ca.crt").write_bytes(base64.b64decode(cluster["cluster"]["certificate-authority-data"]))
         maps = emulator.get("configmaps", "-n", NAMESPACE)
-        (config,) = (one["data"]["budgets.json"] for one in maps if "budgets.json" in one.get("data", {}))
+        (config,) = (item["data"]["budgets.json"] for item in maps if "budgets.json" in item.get("data", {}))
         (folder / "budgets.json").write_text(config)
         host, port = cluster["cluster"]["server"].removeprefix("https://").split(":")
         self._environment = {

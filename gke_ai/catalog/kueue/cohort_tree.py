@@ -6,7 +6,7 @@ https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resour
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Self
@@ -27,6 +27,7 @@ class Member:
     lending: Amounts = field(default_factory=dict)
     borrowing: Amounts = field(default_factory=dict)
     held: Amounts = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
     parent: Self | None = field(default=None, repr=False)
     children: list[Self] = field(default_factory=list, repr=False)
 
@@ -65,6 +66,17 @@ class Member:
     def root(self) -> Self:
         """The root of its tree."""
         return [*self.path][-1]
+
+    @property
+    def siblings(self) -> Sequence[Self]:
+        """The members of its parent, with itself. The root of a tree is none."""
+        return self.parent.children if self.parent else []
+
+    @property
+    def part(self) -> Fraction:
+        """Its part of what the members of its parent borrow, if all of them want it."""
+        total = sum((member.weight for member in self.siblings), ZERO)
+        return self.weight / total if total else ZERO
 
     def cells(self) -> set[Cell]:
         """The flavors and resources that it or a member below it has, limits or holds."""
@@ -114,6 +126,13 @@ class Member:
         if cell in self.borrowing:
             above = min(above, self.lends(cell) - self.taken(cell) + self.borrowing[cell])
         return max(ZERO, self.kept(cell) - self.used(cell)) + above
+
+
+def cycle(name: str, parents: Mapping[str, str]) -> list[str]:
+    """The way from a cohort up to itself; empty if it is not above itself."""
+    parent = parents.get(name)
+    above = ancestry(parent, parents) if parent else []
+    return [name, *above[: above.index(name) + 1]] if name in above else []
 
 
 def ancestry(name: str, parents: Mapping[str, str]) -> list[str]:

@@ -26,13 +26,8 @@ BASE_SETTLES = 90.0
 SOURCES = (
     *(
         *("gke_ai/catalog", "gke_ai/kube", "gke_ai/manifests", "gke_ai/pods", "gke_ai/program", "gke_ai/registered"),
-        *(
-            "gke_ai/formats/console.py",
-            "gke_ai/settings",
-            "gke_ai/terminal.py",
-            "gke_ai/workspace",
-            "gke_ai/components",
-        ),
+        *("gke_ai/formats/console.py", "gke_ai/settings", "gke_ai/terminal.py", "gke_ai/workspace"),
+        "gke_ai/components",
     ),
     *("emulator", "gke_ai/ops", "gke_ai/forecast/snapshot"),
     *(f"gke_ai/forecast/rehearse/{name}.py" for name in ("beside", "plain", "reduced", "release", "sources")),

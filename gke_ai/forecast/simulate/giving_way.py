@@ -20,8 +20,7 @@ def unsaved(run: Run, at: float) -> float:
         if start >= at:
             break
         reached = kept + min(at, math.inf if stop is None else stop) - start
-        every = run.row.checkpoint
-        kept = max(kept, reached // every * every) if every else 0.0
+        kept = run.saved(kept, reached)
         if stop is None or at <= stop:
             return reached - kept
     return 0.0

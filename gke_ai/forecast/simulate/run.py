@@ -154,11 +154,14 @@ class Run:
         if not self.runs:
             return 0.0
         reached = self.kept + now - self.spans[-1][0]
-        every = self.row.checkpoint
-        kept = max(self.kept, reached // every * every) if every else 0.0
-        self.kept = kept
+        self.kept = self.saved(self.kept, reached)
         close(self.spans, now)
-        return reached - kept
+        return reached - self.kept
+
+    def saved(self, kept: float, reached: float) -> float:
+        """Seconds of work that its newest checkpoint has: of those that it reached, or those that it kept before."""
+        every = self.row.checkpoint
+        return max(kept, reached // every * every) if every else 0.0
 
 
 def is_open(spans: Sequence[Span]) -> bool:

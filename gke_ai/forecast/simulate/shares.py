@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gke_ai.catalog.kueue.cohort_tree import Member
 from gke_ai.catalog.nodes.shape import ACCELERATORS
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.run import Run, closed
-from gke_ai.settings.model import Weight
 from gke_ai.settings.model.sharing import USAGE_BASED
+from gke_ai.settings.resolved.queues import weight_of
 
 HOUR = 3600.0
 Window = tuple[float, float]
@@ -52,8 +52,8 @@ def shares(runs: Sequence[Run], queues: Queues, end: float) -> list[QueueShare]:
         total, parts = sum(hours.values()), parts_by_weight(queues, tree)
         for name in names:
             part, of_queue = hours[name] / total if total else None, queues.by_local[name]
-            weights, section = local_queues(queues, of_queue), queues.cluster_queues[of_queue].section
-            weight = weights[name] if len(weights) > 1 else weight_of(section.fair_sharing)
+            weights, member = local_queues(queues, of_queue), queues.cluster_queues[of_queue].member
+            weight = weights[name] if len(weights) > 1 else float(member.weight)
             found.append(QueueShare(name, tree, round(hours[name], 3), part, weight, parts.get(name), windows))
     return found
 
@@ -85,15 +85,10 @@ def overlap(spans: Sequence[Window], windows: Sequence[Window]) -> list[Window]:
     return [(start, stop) for start, stop in both if start < stop]
 
 
-def weight_of(section: Weight | None) -> float:
-    """A weight; 1 by default, as in Kueue."""
-    return float(parse_quantity(section.weight)) if section else 1.0
-
-
 def local_queues(queues: Queues, name: str) -> dict[str, float]:
     """The local queues of a cluster queue with their weights."""
     return {
-        f"{local.namespace}/{local.name}": weight_of(local.fair_sharing)
+        f"{local.namespace}/{local.name}": float(weight_of(local.fair_sharing))
         for local in queues.stack.queues.local_queues
         if local.cluster_queue == name
     }
@@ -106,7 +101,7 @@ def parts_by_weight(queues: Queues, tree: str) -> Mapping[str, float]:
     compares what they borrow, divided by their weights. https://kueue.sigs.k8s.io/docs/concepts/fair_sharing/
     """
     kind, _, root = tree.partition("/")
-    entitled = {root: 1.0} if kind == "queue" else dict(_entitled(queues, root, 0.0))
+    entitled = {root: 1.0} if kind == "queue" else dict(_entitled(queues, queues.stack.cohorts[root], 0.0))
     if len(entitled) > 1 and not queues.stack.queues.fair_sharing:
         return {}
     total, parts = sum(entitled.values()), dict[str, float]()
@@ -118,17 +113,12 @@ def parts_by_weight(queues: Queues, tree: str) -> Mapping[str, float]:
     return parts
 
 
-def _entitled(queues: Queues, cohort: str, more: float) -> Iterator[tuple[str, float]]:
+def _entitled(queues: Queues, cohort: Member, more: float) -> Iterator[tuple[str, float]]:
     """Yields the accelerators of each cluster queue below a cohort, which gets some more from its parent."""
-    cohorts = queues.stack.queues.cohorts
-    below = [section for section in cohorts if section.parent == cohort]
-    members = [queue.section for queue in queues.cluster_queues.values() if queue.section.cohort == cohort]
-    own = [quota.quota for section in cohorts if section.name == cohort for quota in section.flavors]
-    pool = more + sum(float(parse_quantity(quota[name])) for quota in own for name in ACCELERATORS if name in quota)
-    weights = [*(section.fair_sharing for section in below), *(section.fair_sharing for section in members)]
-    each = pool / (sum(map(weight_of, weights)) or 1.0)
-    for section in below:
-        yield from _entitled(queues, section.name, each * weight_of(section.fair_sharing))
-    for member in members:
-        quota = queues.quota(member.name, queues.accelerator(member.name))
-        yield member.name, quota + each * weight_of(member.fair_sharing)
+    own = sum(amount for (_, resource), amount in cohort.nominal.items() if resource in ACCELERATORS)
+    for child in cohort.children:
+        part = (more + float(own)) * float(child.part)
+        if child.is_queue:
+            yield child.name, queues.quota(child.name, queues.accelerator(child.name)) + part
+        else:
+            yield from _entitled(queues, child, part)

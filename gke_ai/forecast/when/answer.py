@@ -9,6 +9,7 @@ from datetime import datetime
 from fractions import Fraction
 from math import inf
 
+from gke_ai.catalog.kueue.cohort_tree import ancestry
 from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.queue import flavor_of
 from gke_ai.forecast.outcome.reasons import NO_NODE, why_it_waits
@@ -125,11 +126,7 @@ def roots(queues: Iterable[Object], cohorts: Iterable[Object]) -> tuple[dict[str
     parents = {item["metadata"]["name"]: (item.get("spec") or {}).get("parentName") or "" for item in cohorts}
 
     def root(cohort: str) -> str:
-        seen = set[str]()
-        while (parent := parents.get(cohort)) and cohort not in seen:
-            seen.add(cohort)
-            cohort = parent
-        return cohort
+        return ancestry(cohort, parents)[-1] if cohort else ""
 
     of_queues = {item["metadata"]["name"]: root(item["spec"].get("cohortName") or "") for item in queues}
     return of_queues, {name: root(name) for name in parents}

@@ -56,15 +56,7 @@ WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
 _NAMESPACED = (
-    "pods",
-    "deployments",
-    "workloads",
-    "jobsets",
-    "autoscalers",
-    "gateways",
-    "routes",
-    "jobs",
-    "quotas",
+    *("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs", "quotas"),
     "local_queues",
 )
 

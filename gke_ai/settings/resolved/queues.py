@@ -10,10 +10,10 @@ from functools import cached_property
 from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import RESOURCE
 from gke_ai.catalog.fabric.topology import is_supported
-from gke_ai.catalog.kueue.cohort_tree import Amounts, Member, ancestry
+from gke_ai.catalog.kueue.cohort_tree import Amounts, Member, cycle
 from gke_ai.catalog.nodes import quota as quotas
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
-from gke_ai.catalog.quantities import format_quantities, parse_quantities
+from gke_ai.catalog.quantities import format_quantities, parse_quantities, parse_quantity
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import (
     ClusterQueue,
@@ -23,6 +23,7 @@ from gke_ai.settings.model import (
     FlavorQuota,
     PriorityClass,
     Queues,
+    Weight,
     Workload,
 )
 from gke_ai.settings.resolved.pools import NodePool
@@ -171,7 +172,7 @@ def trees_of(
         pairs = zip(queue.flavors, used, strict=True)
         quotas = tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)
         nominal = {(quota.section.flavor, name): amount for quota in quotas for name, amount in quota.amounts.items()}
-        member = Member(queue.name, True, nominal, *_limits(queue.flavors))
+        member = Member(queue.name, True, nominal, *_limits(queue.flavors), weight=weight_of(queue.fair_sharing))
         if queue.cohort:
             member.join(cohorts[queue.cohort])
         found.append(Queue(queue, quotas, member))
@@ -189,7 +190,7 @@ def _cohorts(queues: Queues) -> dict[str, Member]:
     members = {name: _cohort(name, sections.get(name)) for name in names if name}
     parents = {name: cohort.parent for name, cohort in sections.items() if cohort.parent}
     for name, parent in parents.items():
-        if name not in ancestry(parent, parents):
+        if not cycle(name, parents):
             members[name].join(members[parent])
     return members
 
@@ -201,7 +202,12 @@ def _cohort(name: str, section: Cohort | None) -> Member:
         for quota in flavors
         for resource, amount in parse_quantities(quota.quota).items()
     }
-    return Member(name, False, nominal, *_limits(flavors))
+    return Member(name, False, nominal, *_limits(flavors), weight=weight_of(section.fair_sharing if section else None))
+
+
+def weight_of(section: Weight | None) -> Fraction:
+    """The weight of a queue or a cohort; 1 by default, as in Kueue."""
+    return parse_quantity(section.weight) if section else Fraction(1)
 
 
 def _limits(flavors: Sequence[FlavorQuota | CohortQuota]) -> tuple[Amounts, Amounts]:

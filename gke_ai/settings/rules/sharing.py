@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gke_ai.catalog.kueue.cohort_tree import Cell, Member, ancestry
+from gke_ai.catalog.kueue.cohort_tree import Cell, Member, cycle
 from gke_ai.catalog.quantities import format_quantity, parse_quantities, parse_quantity
 from gke_ai.settings.model import ClusterQueue, Cohort, CohortQuota, LocalQueue
 from gke_ai.settings.model.sharing import USAGE_BASED
@@ -34,11 +34,9 @@ def cohorts_form_trees(stack: ResolvedStack) -> Iterator[Problem]:
     for cohort in cohorts:
         if cohort.parent is None or cohort.name in seen:
             continue
-        above = ancestry(cohort.parent, parents)
-        if cohort.name in above:
-            seen |= {*above}
-            way = " → ".join([cohort.name, *above[: above.index(cohort.name) + 1]])
-            cause = f"the parents form a cycle: {way}. Kueue would admit nothing in these cohorts"
+        if way := cycle(cohort.name, parents):
+            seen |= {*way}
+            cause = f"the parents form a cycle: {' → '.join(way)}. Kueue would admit nothing in these cohorts"
             yield Problem(cohort.at("parent"), cause, "Remove the parent of one of them, which becomes the root")
         elif stack.queues.kueue == "install":  # otherwise the cluster may have it
             consequence = "Kueue would take it for a cohort without limits"
