@@ -29,6 +29,7 @@ _FORMS = {
     r"^[0-9]+\.[0-9]+\.[0-9]+$": ("a version of a chart", "0.19.2"),
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$": ("a time in UTC", "2026-01-03T08:00:00Z"),
     r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$": ("a time of the day", '"20:00"'),
+    r"^(\w[\w.-]*/)*\w[\w.-]*[.]ya?ml$": ("a YAML file of the project", "prices.yaml"),
 }
 _UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}
 # By pydantic's error type: the type that it expects, and how to write that in YAML.

@@ -142,6 +142,8 @@ def read_region(path: Path) -> str:
 def read_prices(path: Path | None, configuration: Path | None = None) -> prices.Prices | None:
     """Reads a price table: the stated one, else the one of a configuration, if any. Stops if it is invalid."""
     named = path or (_named_file(configuration, PRICES) if configuration else None)
+    if not path and named and not named.resolve().is_relative_to(ROOT.resolve()):
+        raise Stop(f"{PRICES}: {named} is outside of the project. Name a file in it, or use --prices")
     try:
         return prices.read(named) if named else None
     except prices.BadPrices as bad:

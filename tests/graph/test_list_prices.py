@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.list_prices import CURRENCY, LIST_PRICES
@@ -165,3 +166,13 @@ def test_a_hostile_table_is_refused_in_one_sentence(tmp_path: Path, text: str) -
     (tmp_path / "prices.yaml").write_text(text)
     with pytest.raises(Stop, match="price table"):
         read_prices(tmp_path / "prices.yaml")
+
+
+@pytest.mark.parametrize("named", ["../prices.yaml", "/etc/prices.yaml"])
+def test_a_configuration_of_somebody_else_names_no_price_table_outside_of_the_project(
+    named: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "Pulumi.other.yaml"
+    file.write_text(yaml.safe_dump({"config": {"gke-ai:prices": named}}))
+    with pytest.raises(Stop, match="is outside of the project"):
+        read_prices(None, file)

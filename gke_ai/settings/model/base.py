@@ -71,6 +71,10 @@ Labels = dict[str, str]
 Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
 
 
+# A YAML file of the project: a configuration of somebody else names no other file of the machine that reads it.
+ProjectFile = Annotated[str, StringConstraints(pattern=r"^(\w[\w.-]*/)*\w[\w.-]*[.]ya?ml$")]
+
+
 def _network(text: str) -> str:
     try:
         return str(IPv4Network(text))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.settings.model.autoscaling import Autoscaler
-from gke_ai.settings.model.base import DnsLabel, Quantity, Section
+from gke_ai.settings.model.base import DnsLabel, ProjectFile, Quantity, Section
 from gke_ai.settings.model.buckets import Bucket
 from gke_ai.settings.model.budgets import Budget
 from gke_ai.settings.model.cluster import Cluster
@@ -153,7 +153,7 @@ class Settings(Section):
     """Teams with a namespace of their own."""
     monitoring: Monitoring | None = None
     """Dashboards and alerts in Cloud Monitoring."""
-    prices: str | None = Field(default=None, examples=["prices.yaml"])
+    prices: ProjectFile | None = Field(default=None, examples=["prices.yaml"])
     """Your own price table, for reports and for budgets of money, relative to the project. docs/report.md describes its
     form. What it lacks has Google's list price. Default: list prices."""
     calibration: str | None = Field(default=None, examples=["calibration/prod.yaml"])
