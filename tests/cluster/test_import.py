@@ -26,7 +26,10 @@ def test_after_an_import_a_preview_shows_what_differs_and_creates_no_second_clus
     steps = [step for step in json.loads(printed[printed.index("{") :])["steps"] if step["op"] not in ("same", "read")]
     differing = {step["urn"].rpartition("$")[2]: (step["op"], {*(step["detailedDiff"] or ())}) for step in steps}
     assert differing == {
-        "gcp:container/cluster:Cluster::shared": ("update", {"monitoringConfig.enableComponents"}),
+        "gcp:container/cluster:Cluster::shared": (
+            "update",
+            {"costManagementConfig", "monitoringConfig.enableComponents"},
+        ),
         "gcp:container/nodePool:NodePool::gpus": (
             "update",
             {"nodeConfig.diskSizeGb", "nodeConfig.labels", "nodeConfig.taints"},
