@@ -24,7 +24,7 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 # pyproject.toml has the settings.
 SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs sdks record bench official coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke load doctor preview policies preview-json report rehearse simulate site pictures recover down style tests-without-cluster test-python test test-nightly test-vllm faults lint docs sdks record bench official coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -36,6 +36,7 @@ logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
 verify:  ## compare what the stack relies on with its cluster, and measure it
 smoke:  ## send requests to every server of a stack
+load:  ## send requests through the gateway at stated rates: make load [STACK=…] [RATES=1,2,4] [SECONDS=60] [BURST=200]
 preview:  ## preview a stack, with the policies
 policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
@@ -44,7 +45,7 @@ rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CON
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [BEGIN=2027-03-13T18:00:00Z] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg] [BLOCKS=out.svg]
 recover:  ## repair the state after a killed up
 down:  ## delete a stack
-up status runs snapshot when logs remove-run verify smoke preview policies preview-json report rehearse simulate recover down:
+up status runs snapshot when logs remove-run verify smoke load preview policies preview-json report rehearse simulate recover down:
 	@$(GKE_AI)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]

@@ -52,7 +52,7 @@ PARTS: Mapping[str, Part] = {
             *files("maintain/tests", "recording"),
             *cluster("flex_start", "multislice", "upgrade"),
             *nightly("autopilot", "bandwidth", "mixed", "monitoring", "nvlink", "rdma"),
-            *nightly("new_attacks", "second_wall", "shares", "topology", "trainer_and_ray", "verify"),
+            *nightly("new_attacks", "second_wall", "shares", "sleeping", "topology", "trainer_and_ray", "verify"),
             *nightly("executable_plugin", "vllm_autoscaling"),
         )
     ),

@@ -83,6 +83,8 @@ class GkeClusterArguments(Arguments, Cluster):
     """Pools have networks of GPUDirect, for which an existing cluster must have multi-networking."""
     bare_metal: bool = False
     """Pools have bare-metal machines, for which an existing cluster must have no shielded nodes."""
+    scale_to_zero: bool = False
+    """Autoscalers have no minimum, for which an existing cluster must have GKE 1.37."""
     registry_reader: bool = False
     """Let the created node account pull images from the project's own Artifact Registry."""
 
@@ -170,6 +172,7 @@ class GkeCluster(AnyCluster):
             args.gpudirect,
             args.bare_metal,
             cluster.dns_endpoint,
+            args.scale_to_zero,
         )
         if not args.is_checked:
             check_alone(f"GkeCluster {name}", cluster, cluster)

@@ -3,8 +3,9 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.fabric.rdma import since, suffices
+from gke_ai.catalog.fabric.rdma import since
 from gke_ai.catalog.kueue.existing import Expected
+from gke_ai.catalog.machines.features import MINIMUM, SCALE_TO_ZERO, ordered
 from gke_ai.catalog.project.cluster_features import ClusterFeatures, ClusterState, missing
 from gke_ai.components.base import look_up
 from gke_ai.components.support.cluster_client import connection
@@ -25,12 +26,26 @@ def look_up_cluster(
         "`mode: existing`.",
     )
     refused = [*map(str, missing(features, state_of(existing), cluster.name, cluster.location, project))]
-    if features.rdma and not suffices(existing.master_version, existing.enable_autopilot):
-        refused.append(
-            f"Cluster {cluster.name} has GKE {existing.master_version}, and RDMA networks between nodes need "
-            f"{since(existing.enable_autopilot)}. GKE would create no such nodes. Run: gcloud container clusters "
-            f"upgrade {cluster.name} --master --location {cluster.location} --project {project}"
-        )
+    newer = [
+        (
+            features.rdma,
+            "RDMA networks between nodes need",
+            since(existing.enable_autopilot),
+            "GKE would create no such nodes",
+        ),
+        (
+            features.scale_to_zero,
+            "minReplicas: 0 needs",
+            MINIMUM[SCALE_TO_ZERO],
+            "Its API server would refuse the autoscaler",
+        ),
+    ]
+    refused += [
+        f"Cluster {cluster.name} has GKE {existing.master_version}, and {user} {needed}. {consequence}. Run: gcloud "
+        f"container clusters upgrade {cluster.name} --master --location {cluster.location} --project {project}"
+        for wanted, user, needed, consequence in newer
+        if wanted and ordered(existing.master_version) < ordered(needed)
+    ]
     if refused:
         raise pulumi.RunError("\n".join(refused))
     return existing

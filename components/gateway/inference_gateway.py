@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION, MAX_DRAIN_SECONDS, MAX_WEIGHT
-from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
+from gke_ai.catalog.engines.inference_extension import FAIRNESS_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, UNKNOWN_REQUESTS
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
 from gke_ai.components.arguments import Input, Part, Refused, components_in, takes
@@ -28,6 +28,8 @@ from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 from gke_ai.settings.resolved.gateway import ModelRule, are_by_model, gateway_class, routes_of
 
+# Clients try again after 429 and 503 as a header says. Every answer has it, because a route cannot set it by status.
+RETRY_SECONDS = 5
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 
 
@@ -142,7 +144,8 @@ class InferenceGateway(Component):
         """An InferencePool for each server, the router if requests name their model, and the routes."""
         vpc = self.cluster.section.vpc if self.cluster and self.cluster.section else None
         pools: dict[str, InferencePool] = {}
-        for name, server in ((name, component.server) for name, component in servers.items()):
+        for name, component in servers.items():
+            server = component.server
             child, opts = self._part(f"{server.namespace}/{name}")
             pools[name] = InferencePool(
                 child,
@@ -154,6 +157,8 @@ class InferenceGateway(Component):
                 health_path=ENGINES[server.engine].health_path,
                 drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
                 proxy_range=vpc.proxy_cidr if vpc else None,
+                held=server.held,
+                requests_per_replica=component.placed.running_limit or UNKNOWN_REQUESTS,
                 isolated=server.namespace in isolated,
                 guarded=section.api_key,
             )
@@ -173,6 +178,7 @@ class InferenceGateway(Component):
                 gateway=section.name,
                 gateway_namespace=namespace,
                 rules=routed.rules,
+                holds=any(servers[name].server.held for name in behind),
                 servers_ready=pulumi.Output.all(*ready).apply(all),
             )
 
@@ -195,6 +201,8 @@ class GatewayRouteArguments(InCluster, model.Route):
     """Namespace of the Gateway."""
     rules: Sequence[ModelRule] = ()
     """Which servers share the requests for which models. Default: all servers share all requests."""
+    holds: bool = False
+    """Requests can wait for a server of the route. Its answers then say when to try again."""
     servers_ready: Input[bool] = True
     """The route is created or changed once this is known, whatever its value."""
 
@@ -206,7 +214,9 @@ class GatewayRoute(Component):
     request before it can answer. Pulumi deletes a server that the route no longer names after it has changed the route.
     If a server does not get ready, the update fails, and the route stays as it was.
 
-    It forwards the path `/v1` alone: vLLM checks an API key only there. Rules can divide requests by the model that
+    It forwards the path `/v1` alone: vLLM checks an API key only there. It removes or replaces the headers by which an
+    endpoint picker orders requests. Load balancers change headers before they call the picker: traffic extensions run
+    last, https://cloud.google.com/service-extensions/docs/configure-traffic-extensions. Rules can divide requests by the model that
     they name. They need a `ModelRouter`.
 
     Sources: https://gateway-api.sigs.k8s.io/guides/traffic-splitting/,
@@ -228,7 +238,7 @@ class GatewayRoute(Component):
     def __init__(self, name: str, args: GatewayRouteArguments) -> None:
         super().__init__(name, args)
         route, namespace = args.section(model.Route), args.namespace
-        spec = route_spec(route, args.gateway, args.gateway_namespace, args.rules)
+        spec = route_spec(route, namespace, args.gateway, args.gateway_namespace, args.rules, args.holds)
         late_spec = pulumi.Output.from_input(args.servers_ready).apply(lambda _: spec)
         child = self.main_options(hooks=kueue_hook(f"route {name}"))
         custom_object(GATEWAY_API, "HTTPRoute", route.name, late_spec, child, namespace=namespace)
@@ -254,15 +264,26 @@ def listener(gateway: Gateway, namespaces: Sequence[str], own_namespace: str) ->
 
 
 def route_spec(
-    route: model.Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()
+    route: model.Route,
+    namespace: str,
+    gateway: str,
+    gateway_namespace: str,
+    rules: Sequence[ModelRule] = (),
+    holds: bool = False,
 ) -> dict[str, Any]:
-    """Spec of the HTTPRoute."""
+    """Spec of the HTTPRoute. The picker orders requests by headers that no client sets: all of a route are one flow."""
+    order = {"set": [{"name": FAIRNESS_HEADER, "value": namespace}], "remove": [OBJECTIVE_HEADER]}
+    filters: list[dict[str, Any]] = [{"type": "RequestHeaderModifier", "requestHeaderModifier": order}]
+    if holds:
+        later = {"set": [{"name": "Retry-After", "value": str(RETRY_SECONDS)}]}
+        filters.append({"type": "ResponseHeaderModifier", "responseHeaderModifier": later})
     every = ModelRule((), [routed.server for routed in route.servers])
     spec: dict[str, Any] = {
         "parentRefs": [{"name": gateway, "namespace": gateway_namespace}],
         "rules": [
             {
                 "matches": matches(rule.models),
+                "filters": filters,
                 "backendRefs": [
                     {
                         "group": INFERENCE_POOL_API.partition("/")[0],

@@ -9,14 +9,16 @@ import yaml
 
 from gke_ai.catalog.engines.gateways import HEALTH_CHECK_RANGES
 from gke_ai.catalog.engines.inference_extension import (
+    HELD_BYTES,
     PICKER_CONFIG_API,
     PICKER_HEALTH_PORT,
     PICKER_IMAGE,
     PICKER_LABEL,
     PICKER_METRICS_PORT,
     PICKER_PORT,
+    UNKNOWN_REQUESTS,
 )
-from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
+from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API, POD_MONITORING_API
 from gke_ai.components.arguments import in_sections, takes
 from gke_ai.components.base import Component, custom_object
 from gke_ai.components.cluster.connection import InCluster
@@ -24,13 +26,17 @@ from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.queues.namespace import WorkloadNamespace
 from gke_ai.components.support.peers import api_server, namespaces
 from gke_ai.components.support.retry import kueue_hook
+from gke_ai.settings.model import HeldRequests
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.resolved.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
 # Scorers of the endpoint picker with their weights: those of its chart.
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates/epp-config.yaml
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/config/charts/inferencepool/templates/epp-config.yaml
 SCORERS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
+# It counts requests that it sent. The other detector knows only what it last read of a replica's metrics, so a new
+# replica would get all requests that waited for it.
+DETECTOR = "concurrency-detector"
 # One replica picks, and the other takes over when it fails: without a picker, a pool answers nothing.
 REPLICAS = 2
 # It may still answer requests as long as any pod of its pool: the chart's value, longer than the default of servers.
@@ -60,6 +66,8 @@ PICKER_RULES: "list[k8s.rbac.v1.PolicyRuleArgsDict]" = [
     },
     {"api_groups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
+# How soon an autoscaler sees that a request is held.
+HELD_INTERVAL = "5s"
 # The default, 50 ms, costs each vLLM 17 to 24 % of a core: a scrape takes 8.5 to 12 ms (vLLM 0.32 on a CPU).
 SCRAPE_INTERVAL = "250ms"
 
@@ -84,6 +92,10 @@ class InferencePoolArguments(InCluster):
     isolated: bool = False
     """NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the picker out to
     the API server."""
+    held: HeldRequests | None = None
+    """Bounds of the requests that the picker holds while no replica has room for them. Default: it holds none."""
+    requests_per_replica: int = UNKNOWN_REQUESTS
+    """Requests that a replica gets at once, with `held`."""
     guarded: bool = False
     """The server requires an API key. Keep other clients of the cluster from its pods."""
 
@@ -98,6 +110,10 @@ class InferencePool(Component):
     A HealthCheckPolicy and a GCPBackendPolicy set what GKE's load balancer needs to know about the pods. The defaults
     are 30 s for a whole response, and no time for open responses of a pod that terminates.
 
+    With `held`, requests wait in the picker until a replica has room, also while there is none. It answers 429 to more
+    than `requests`, or than 256 MiB of bodies, and 503 after `seconds`. Those that wait are lost with the picker: at
+    its update or failure the load balancer answers 500. Whether GKE's load balancer waits that long is not documented.
+
     Metrics of the picker need no authentication, as those of vLLM. It has no permission beyond its namespace.
 
     vLLM checks an API key below /v1 alone. With `guarded`, a NetworkPolicy keeps all pods of the cluster but the picker
@@ -106,7 +122,7 @@ class InferencePool(Component):
     Refused: by the API server, clusters before GKE 1.34.0-gke.1626000, which have no InferencePool.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gateway,
-    https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/inferencepool,
+    https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.5.0/config/charts/inferencepool,
     https://gateway-api-inference-extension.sigs.k8s.io/api-types/inferencepool/,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gateway-resources
 
@@ -130,7 +146,7 @@ class InferencePool(Component):
         config = k8s.core.v1.ConfigMap(
             *self.child(f"{namespace}/{picker}"),
             metadata={"name": picker, "namespace": namespace},
-            data={CONFIG_FILE: yaml.safe_dump(plugins(), sort_keys=False)},
+            data={CONFIG_FILE: yaml.safe_dump(plugins(args.held, args.requests_per_replica), sort_keys=False)},
         )
         k8s.core.v1.Service(
             *self.child(f"{namespace}/{picker}"),
@@ -157,14 +173,22 @@ class InferencePool(Component):
         }
         main = self.main_options(hooks=late)
         inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, main, namespace=namespace)
+        held_seconds = args.held.seconds if args.held else 0
         target = {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool}
         after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool]))
         for kind, default in (
             ("HealthCheckPolicy", health_check(port, args.health_path)),
-            ("GCPBackendPolicy", backend_policy(args.response_seconds, args.drain_seconds)),
+            # A request that waits uses the time of its response.
+            ("GCPBackendPolicy", backend_policy(args.response_seconds + held_seconds, args.drain_seconds)),
         ):
             policy, suffix = {"default": default, "targetRef": target}, f"-{kind.lower()}"
             custom_object(GATEWAY_POLICY_API, kind, pool, policy, after, namespace=namespace, suffix=suffix)
+        if args.held:
+            scrape = {
+                "selector": {"matchLabels": {"app": picker}},
+                "endpoints": [{"port": "metrics", "interval": HELD_INTERVAL}],
+            }
+            custom_object(POD_MONITORING_API, "PodMonitoring", picker, scrape, served, namespace=namespace)
         deployment = k8s.apps.v1.Deployment(
             # A picker is ready once it has read its pool.
             *self.child(
@@ -180,7 +204,7 @@ class InferencePool(Component):
                 "selector": {"match_labels": {"app": picker}},
                 "template": {
                     "metadata": {"labels": {"app": picker, PICKER_LABEL: picker}},
-                    "spec": picker_pod(namespace, pool, picker),
+                    "spec": picker_pod(namespace, pool, picker, args.held is not None),
                 },
             },
         )
@@ -239,18 +263,34 @@ class InferencePool(Component):
         )
 
 
-def plugins() -> dict[str, Any]:
-    """The configuration of the endpoint picker: its scorers, and how much each counts."""
+def plugins(held: HeldRequests | None, requests_per_replica: int) -> dict[str, Any]:
+    """The configuration of the endpoint picker: its scorers, how much each counts, and what it holds."""
     return {
         "apiVersion": PICKER_CONFIG_API,
         "kind": "EndpointPickerConfig",
-        "plugins": [{"type": scorer} for scorer in SCORERS],
+        **(holding(held) if held else {}),
+        "plugins": [
+            *({"type": scorer} for scorer in SCORERS),
+            *([{"type": DETECTOR, "parameters": {"maxConcurrency": requests_per_replica}}] if held else []),
+        ],
         "schedulingProfiles": [
             {
                 "name": "default",
                 "plugins": [{"pluginRef": scorer, "weight": weight} for scorer, weight in SCORERS.items()],
             }
         ],
+    }
+
+
+def holding(held: HeldRequests) -> dict[str, Any]:
+    """Holds requests while each replica has as many as it runs at once, or there is none.
+
+    https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/site-src/guides/flow-control.md
+    """
+    return {
+        "featureGates": ["flowControl"],
+        "flowControl": {"maxRequests": held.requests, "maxBytes": HELD_BYTES, "defaultRequestTTL": f"{held.seconds}s"},
+        "saturationDetector": {"pluginRef": DETECTOR},
     }
 
 
@@ -271,7 +311,7 @@ def backend_policy(response_seconds: int, drain_seconds: int) -> dict[str, Any]:
     return {"timeoutSec": response_seconds, "connectionDraining": {"drainingTimeoutSec": drain_seconds}}
 
 
-def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecArgsDict":
+def picker_pod(namespace: str, pool: str, picker: str, holds: bool = False) -> "k8s.core.v1.PodSpecArgsDict":
     """Spec of the endpoint picker's pods."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "epp",
@@ -286,6 +326,9 @@ def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecAr
             "--tracing=false",
             "--enable-pprof=false",
             "--metrics-endpoint-auth=false",
+            # The load balancer names the pods of the time of a request, and none while there is no replica:
+            # https://github.com/kubernetes-sigs/gateway-api-inference-extension/issues/2117
+            *(["--disable-endpoint-subset-filter"] if holds else []),
         ],
         "env": [
             {"name": name, "value_from": {"field_ref": {"field_path": f"metadata.{field}"}}}

@@ -44,7 +44,7 @@ class ModelRouter(Component):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/configure-body-based-routing,
     https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gke-service-extensions,
-    https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/config/charts/body-based-routing
+    https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.5.0/config/charts/body-based-routing
 
     Example:
         ModelRouter("router", cluster=cluster, namespace=llm, gateway="models")
@@ -132,7 +132,7 @@ def router_pod(router: str) -> "k8s.core.v1.PodSpecArgsDict":
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "bbr",
         "image": ROUTER_IMAGE,
-        "args": ["--streaming", "--zap-encoder=json"],
+        "args": ["--streaming", "--zap-encoder=json", "--tracing=false"],
         # It reads ConfigMaps of this namespace alone.
         "env": [{"name": "NAMESPACE", "value_from": {"field_ref": {"field_path": "metadata.namespace"}}}],
         "ports": [

@@ -28,6 +28,8 @@ class MetricsAdapterArguments(OfCluster):
     `GkeCluster`."""
     tpu_metrics: bool = False
     """Also collect the metrics of the TPU device plugin."""
+    wakes: bool = False
+    """Also serve what wakes a server without replicas. Only with `prometheus`."""
     engines: Sequence[str] = ("jetstream",)
     """Engines of the servers to scale. Only `prometheus` has rules for each metric. Default: JetStream."""
 
@@ -60,13 +62,17 @@ class MetricsAdapter(Component):
     def __init__(self, name: str, args: MetricsAdapterArguments) -> None:
         super().__init__(name, args)
         title = f"MetricsAdapter {name}"
-        self.cluster, self.kind = args.place(), args.adapter
+        self.cluster, self.kind, self.wakes = args.place(), args.adapter, args.wakes
         project, adapter = project_in(args.project, self.cluster, title), args.adapter
         pool = args.workload_pool or (self.cluster.workload_pool if isinstance(self.cluster, GkeCluster) else "")
         hooks = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: explain", explain)])
         parts = AdapterParts(self, hooks, project, args.cluster_name(title), pool)
 
-        api = stackdriver_adapter(parts) if adapter == STACKDRIVER else prometheus_adapter(parts, args.engines)
+        api = (
+            stackdriver_adapter(parts)
+            if adapter == STACKDRIVER
+            else prometheus_adapter(parts, args.engines, args.wakes)
+        )
         if args.tpu_metrics:
             collect_tpu_metrics(parts)
         self.external_api = api.metadata.name.apply(lambda registered: registered or EXTERNAL_METRICS)

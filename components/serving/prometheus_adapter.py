@@ -9,6 +9,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
+from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
 from gke_ai.catalog.nodes.shape import ARCH, OS
 from gke_ai.catalog.project.identities import account_email, pool_name
@@ -30,7 +31,7 @@ ADAPTER_PORT = 6443
 RELIST, MAX_AGE = "15s", "5m"
 
 
-def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apiregistration.v1.APIService":
+def prometheus_adapter(parts: AdapterParts, engines: Sequence[str], wakes: bool) -> "k8s.apiregistration.v1.APIService":
     """Create the frontend, and prometheus-adapter for these engines. Returns the API of external metrics."""
     _frontend(parts)
     labels = {
@@ -57,7 +58,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
             resources=["namespaces", "pods", "services", "configmaps"],
         ),
     ]
-    configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster, engines)}, sort_keys=False)
+    configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster, engines, wakes)}, sort_keys=False)
     rules = k8s.core.v1.ConfigMap(
         *parts.inside(PROMETHEUS_NAME), metadata=metadata, data={"config.yaml": configuration}
     )
@@ -212,21 +213,27 @@ def frontend_url() -> str:
     return f"http://{FRONTEND_SERVICE}.{PROMETHEUS_NAMESPACE}.svc:{FRONTEND_PORT}/"
 
 
-def external_rules(cluster: str, engines: Sequence[str]) -> list[dict[str, Any]]:
-    """prometheus-adapter's rules: each metric of the engines, averaged over the series that an autoscaler selects.
+def external_rules(cluster: str, engines: Sequence[str], wakes: bool) -> list[dict[str, Any]]:
+    """prometheus-adapter's rules: each metric of the engines, averaged over the series that an autoscaler selects, and
+    what wakes a server without replicas.
 
     The adapter adds the autoscaler's namespace to the query, under the namespace label of `resources`: the server's
     metrics have `namespace`, those of its TPUs `exported_namespace`. Engines can share metrics.
     """
-    metrics = {metric.average: metric for engine in engines for metric in metrics_of(engine).values()}
+    own = {metric.average: metric for engine in engines for metric in metrics_of(engine).values()}
+
+    def rule(series: str, name: str, query: str, resources: dict[str, Any] | None = None) -> dict[str, Any]:
+        place = resources or {"template": "<<.Resource>>"}
+        return {"seriesQuery": series, "resources": place, "name": {"matches": "", "as": name}, "metricsQuery": query}
+
+    of_pods = {"overrides": {POD_NAMESPACE: {"resource": "namespace"}}}
+    waking = {metrics.DEMAND: metrics.demand_query(cluster), metrics.WARM: metrics.warm_query()} if wakes else {}
     return [
-        {
-            "seriesQuery": metric.series,
-            "resources": {"overrides": {POD_NAMESPACE: {"resource": "namespace"}}}
-            if metric.key == TPU_MEMORY
-            else {"template": "<<.Resource>>"},
-            "name": {"matches": "", "as": metric.average},
-            "metricsQuery": query(metric.key, cluster),
-        }
-        for metric in metrics.values()
+        *(
+            rule(
+                metric.series, metric.average, query(metric.key, cluster), of_pods if metric.key == TPU_MEMORY else None
+            )
+            for metric in own.values()
+        ),
+        *(rule(metrics.PICKER_SERIES, name, expression) for name, expression in waking.items()),
     ]

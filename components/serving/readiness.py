@@ -75,7 +75,7 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
     async def check() -> str | None:
         try:
             objects = await in_thread(cluster.look, server)
-            return waits_for(*objects)
+            return waits_for(*objects, sleeps=server.held is not None)
         except Exception as error:  # noqa: BLE001
             return no_answer(error)
 
@@ -94,12 +94,21 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
 
 
 def waits_for(
-    deployment: Json, replica_sets: Sequence[Json], pods: Sequence[Json], workloads: Sequence[Json]
+    deployment: Json,
+    replica_sets: Sequence[Json],
+    pods: Sequence[Json],
+    workloads: Sequence[Json],
+    sleeps: bool = False,
 ) -> str | None:
-    """What a server waits for, in words. None once a replica of its current revision is available."""
+    """What a server waits for, in words. None once a replica of its current revision is available.
+
+    Also None for a server that `sleeps` and has no replica: the next request starts the current revision.
+    """
     current = current_replica_set(deployment, replica_sets)
     if current is None:
         return "its Deployment to be rolled out"
+    if sleeps and deployment["spec"].get("replicas") == 0:
+        return None
     if current.get("status", {}).get("availableReplicas", 0) > 0:
         return None
     own = [pod for pod in pods if owned_by(pod, current) and not pod["metadata"].get("deletionTimestamp")]

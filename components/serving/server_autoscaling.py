@@ -20,6 +20,7 @@ from gke_ai.settings.model import Autoscaler, ExistingDeployment, ScaledMetric
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved.autoscaling import ScaledServer
+from gke_ai.settings.resolved.gateway import picker_name
 
 # Name of the PodMonitoring in JetStream's source document.
 JETSTREAM, JETSTREAM_MONITORING = "jetstream", "jetstream-podmonitoring"
@@ -71,12 +72,16 @@ class ServerAutoscaling(Component):
       target). `AverageValue` would divide the average by the target alone: a fraction of 1 and a target of 0.8 would
       give at most ceil(1 ÷ 0.8) = 2 replicas, however many are full.
 
+    With `min_replicas=0` the server has no replica while its endpoint picker has no request, held or running, and it is
+    none of the warm hours. It needs a server with `held` behind an `InferenceGateway`, the adapter `prometheus` with
+    `wakes`, and GKE 1.37. The window for scaling in covers the start, so a replica that loads is not deleted.
+
     Nothing changes within a tolerance of 10 %. If a metric can't be read, the server does not scale in; other metrics
     can still scale it out. Replicas that wait for quota in a queue, or for a node, are no failure: they have no metrics
     yet, do not count in the average, and start once they get what they wait for.
 
-    Refused: an autoscaler without a `server` or `deployment`, an unknown engine, and a metric that the engine does not
-    have.
+    Refused: an autoscaler without a `server` or `deployment`, an unknown engine, a metric that the engine does not
+    have, and `min_replicas=0` where nothing would hold a request or wake the server.
 
     Sources: https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details,
     https://cloud.google.com/stackdriver/docs/managed-prometheus/hpa,
@@ -107,6 +112,8 @@ class ServerAutoscaling(Component):
         server = args.server.server if isinstance(args.server, ModelServer) else None
         monitored = args.monitored or (server is not None and server.pod_monitoring)
         kind, before = self._adapter(args.adapter)
+        if spec.sleeps:
+            check_waking(args, kind, title)
         known = engine_metrics(spec, target, title)
         containers = [spec.tpu_container] if spec.tpu_container else list(args.tpu_containers or scaled.tpu_containers)
         # The source document selects JetStream's metrics by namespace alone.
@@ -115,6 +122,7 @@ class ServerAutoscaling(Component):
 
         if any(known[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             collect_metrics(spec, target, pulumi.ResourceOptions(parent=self))
+        waking = waking_metrics(scaled) if spec.sleeps else []
         resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
             *self.main_child(f"{target.namespace}/{spec.name}", depends_on=before),
             metadata={"name": spec.name, "namespace": target.namespace},
@@ -122,7 +130,7 @@ class ServerAutoscaling(Component):
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
                 "min_replicas": spec.min_replicas,
                 "max_replicas": spec.max_replicas,
-                "metrics": [metric(known[scaled.metric], scaled, *place) for scaled in spec.metrics],
+                "metrics": [*(metric(known[item.metric], item, *place) for item in spec.metrics), *waking],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
                     "scale_down": {
@@ -227,6 +235,31 @@ def metric(
         identifier["selector"] = {"match_labels": {"job": job}}
     target = {"type": "Value", "value": written} if adapter == metrics.PROMETHEUS else average(written)
     return {"type": "External", "external": {"metric": identifier, "target": target}}
+
+
+def check_waking(args: ServerAutoscalingArguments, adapter: str, title: str) -> None:
+    """Raise Refused if nothing holds requests for a server without replicas, or lets the autoscaler see them."""
+    if not isinstance(args.server, ModelServer) or args.server.server.held is None:
+        cause = "nothing holds the request that wakes the server. Each would fail"
+        raise Refused(title, Problem("minReplicas", cause, "Pass a server with held=HeldRequests()"))
+    if adapter != metrics.PROMETHEUS:
+        cause = f"{adapter} has no value of a metric without series. The server would never wake"
+        raise Refused(title, Problem("adapter", cause, 'Pass a MetricsAdapter with adapter="prometheus", wakes=True'))
+    if isinstance(args.adapter, MetricsAdapter) and not args.adapter.wakes:
+        cause = "the adapter does not serve what wakes a server"
+        raise Refused(title, Problem("adapter", cause, "Pass wakes=True to it"))
+
+
+def waking_metrics(scaled: ScaledServer) -> list[Any]:
+    """What a server without replicas wakes for: requests at its endpoint picker, and each of its warm hours."""
+    assert scaled.target is not None
+
+    def external(name: str, labels: dict[str, str], target: int) -> dict[str, Any]:
+        identifier = {"name": name, "selector": {"match_labels": labels}}
+        return {"type": "External", "external": {"metric": identifier, "target": average(str(target))}}
+
+    windows = [external(metrics.WARM, {"begin": str(b), "end": str(e)}, 1) for b, e in scaled.warm_windows]
+    return [external(metrics.DEMAND, {"job": picker_name(scaled.target.name)}, scaled.requests_per_replica), *windows]
 
 
 def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[str]) -> dict[str, Any]:

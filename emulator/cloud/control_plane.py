@@ -67,7 +67,8 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                     # Adds the toleration of the accelerator's taint to pods that request it, as GKE does.
                     {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
                     # Mutating policies (beta in Kubernetes) add the other tolerations that GKE adds.
-                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
+                    # A HorizontalPodAutoscaler may have no replica, as in 1.37.
+                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true,HPAScaleToZero=true"},
                     {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
                 ],
             },
@@ -75,6 +76,7 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                 "name": "kube-controller-manager",
                 "extraArgs": [
                     no_leader_election,
+                    {"key": "feature-gates", "value": "HPAScaleToZero=true"},
                     # Its check of types takes 13 CPU-seconds of a first update, and nothing reads its result.
                     {"key": "controllers", "value": "*,-validatingadmissionpolicy-status-controller"},
                     # As on GKE, each controller has its own ServiceAccount and permissions. Policies identify

@@ -3,13 +3,13 @@
 Envoy asks the endpoint picker of an InferencePool which pod gets a request (ext_proc, the protocol that GKE's load
 balancers speak too) and sends the request to the daemon's pod proxy, which reads the picker's answer. The settings of
 ext_proc are those that the endpoint picker is tested with:
-https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/test/testdata/envoy.yaml
+https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/test/testdata/envoy.yaml
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 EXT_PROC = "envoy.filters.http.ext_proc"
 # The filter of a GCPRoutingExtension. Hosts enable it.
 EXTENSION = "extension"
+HEADERS = "envoy.filters.http.header_mutation"
 # A cluster without endpoints. The picker of routes that name none, and the backend of references without a pool.
 NOWHERE = "nowhere"
 # Seconds that a picker may take for each message and for its probe. Envoy's default of 0.2 s is too short on a busy
@@ -160,7 +161,7 @@ def _picker_cluster(name: str, pickers: Sequence[Picker]) -> Object:
     ]
     cluster = _cluster(name, endpoints, {"explicit_http_config": {"http2_protocol_options": {}}})
     # Its certificate is self-signed, and load balancers don't verify it:
-    # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/internal/tls/tls.go
+    # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/internal/tls/tls.go
     cluster["transport_socket"] = _tls("UpstreamTlsContext", alpn_protocols=["h2"])
     probed = [picker for picker in pickers if picker.probe_port]
     if probed:
@@ -269,6 +270,10 @@ def _connection_manager(listener: Object, place: Place) -> Object:
             "config_source": _watched(place.folder / _routes_file(listener)),
         },
         "http_filters": [
+            {
+                "name": HEADERS,
+                "typed_config": {"@type": _type("extensions.filters.http.header_mutation.v3.HeaderMutation")},
+            },
             {"name": EXTENSION, "disabled": True, "typed_config": extension},
             {"name": EXT_PROC, "disabled": True, "typed_config": ext_proc},
             {"name": "envoy.filters.http.router", "typed_config": router},
@@ -285,6 +290,7 @@ def _access_log(file: Path) -> Object:
         "status": "%RESPONSE_CODE%",
         "details": "%RESPONSE_CODE_DETAILS%",
         "backend": "%UPSTREAM_CLUSTER%",
+        "userAgent": "%REQ(USER-AGENT)%",
         "pod": f"%REQ({DESTINATION_HEADER})%",
         "model": f"%REQ({MODEL_HEADER})%",
         "milliseconds": "%DURATION%",
@@ -309,6 +315,7 @@ def _route(match: Object, rule: Object, route: Object, objects: Objects) -> Obje
     pools = [pool for _, pool in backends if pool in objects.pools]
     if not any(ref["weight"] for ref, _ in backends):
         return {"match": envoy_match, "direct_response": {"status": 500}}
+    changed = _header_changes(rule)
     weighted = [_weighted(ref["weight"], pool if pool in objects.pools else None, objects) for ref, pool in backends]
     timeout = min((timeout_seconds(pool, objects.policies.values()) for pool in pools if pool), default=0)
     return {
@@ -319,7 +326,29 @@ def _route(match: Object, rule: Object, route: Object, objects: Objects) -> Obje
             # The Gateway API demands 500 for a share without a backend.
             "cluster_not_found_response_code": "INTERNAL_SERVER_ERROR",
         },
+        **({"typed_per_filter_config": {HEADERS: changed}} if changed else {}),
     }
+
+
+def _header_changes(rule: Object) -> Object:
+    """The header modifiers of a rule, for a filter before the endpoint picker's, as on GKE. Empty for none."""
+    mutations = {
+        f"{way}_mutations": [change for item in modifiers for change in _mutations(item)]
+        for way in ("request", "response")
+        if (modifiers := [item[key] for item in rule.get("filters") or [] if (key := f"{way}HeaderModifier") in item])
+    }
+    if not mutations:
+        return {}
+    per_route = {"@type": _type("extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute")}
+    return {**per_route, "mutations": mutations}
+
+
+def _mutations(modifier: Object) -> Iterator[Object]:
+    for key, action in (("set", "OVERWRITE_IF_EXISTS_OR_ADD"), ("add", "APPEND_IF_EXISTS_OR_ADD")):
+        for header in modifier.get(key) or []:
+            written = {"key": header["name"], "value": header["value"]}
+            yield {"append": {"header": written, "append_action": action}}
+    yield from ({"remove": name} for name in modifier.get("remove") or [])
 
 
 def _weighted(weight: int, pool: Key | None, objects: Objects) -> Object:

@@ -13,19 +13,19 @@ from emulator.machine import processes
 if TYPE_CHECKING:
     from emulator.pods.sandbox import Container
 
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/pkg/epp/server/options.go
 PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
 FLAGS = (
     *("--pool-group", "--pool-name", "--pool-namespace", "--config-file", "--config-text"),
-    "--ha-enable-leader-election",
+    *("--ha-enable-leader-election", "--disable-endpoint-subset-filter"),
     *("--zap-encoder", "--zap-log-level", "--v", "--tracing", "--enable-pprof", "--metrics-endpoint-auth"),
     *("--model-server-metrics-path", "--model-server-metrics-port", "--model-server-metrics-scheme"),
     *("--total-queued-requests-metric", "--total-running-requests-metric", "--kv-cache-usage-percentage-metric"),
     *("--lora-info-metric", "--cache-info-metric", "--metrics-staleness-threshold"),
 )
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/cmd/bbr/runner/runner.go
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.5.0/cmd/bbr/runner/runner.go
 ROUTER_PORTS = {"--grpc-port": 9004, "--grpc-health-port": 9005, "--metrics-port": 9090}
-ROUTER_FLAGS = ("--streaming", "--zap-encoder", "--zap-log-level", "--v")
+ROUTER_FLAGS = ("--streaming", "--zap-encoder", "--zap-log-level", "--v", "--tracing")
 # How often it reads the metrics of each pod. Its default of 50 ms would keep this machine busy.
 REFRESH = "--refresh-metrics-interval"
 REFRESH_MILLISECONDS = 200
@@ -38,7 +38,7 @@ async def endpoint_picker(container: Container) -> list[str]:
         own.append(f"{REFRESH}={REFRESH_MILLISECONDS}ms")
     # Pods' addresses lead nowhere on this machine.
     proxy = f"HTTP_PROXY=http://{container.folder.pod_proxy.read_text()}"
-    return [*_program(container, "epp", proxy), *container.kept(*FLAGS, *PORTS, REFRESH), *own]
+    return [*_program(container, "epp-v1.5.0-proxied", proxy), *container.kept(*FLAGS, *PORTS, REFRESH), *own]
 
 
 async def model_router(container: Container) -> list[str]:

@@ -19,7 +19,7 @@ from emulator.machine.egress import CONNECT_SECONDS, pump
 log = logging.getLogger(__name__)
 
 # The picker's answer: addresses, the first choice first.
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/docs/proposals/004-endpoint-picker-protocol
+# https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.5.0/docs/proposals/004-endpoint-picker-protocol
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 # Set by Envoy: the InferencePool, as NAMESPACE/NAME. Without a picker's answer, the proxy chooses a pod of the pool.
 POOL_HEADER = "x-emulator-inference-pool"

@@ -295,8 +295,17 @@ TOOLS = (
         "endpoint-picker",
         INFERENCE_EXTENSION,
         "sigs.k8s.io/gateway-api-inference-extension",
-        {"epp": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"},
+        # It reads metrics of pods through a proxy, because their addresses lead nowhere on this machine.
+        {"epp-v1.5.0-proxied": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"},
         seconds=120,
+        edits=(
+            Edit(
+                "sigs.k8s.io/gateway-api-inference-extension",
+                "pkg/epp/framework/plugins/datalayer/source/http/client.go",
+                "\tbaseTransport = &http.Transport{\n",
+                "\tbaseTransport = &http.Transport{\n\t\tProxy: http.ProxyFromEnvironment,\n",
+            ),
+        ),
     ),
     Tool(
         "model-router",

@@ -15,8 +15,8 @@ from gke_ai.catalog.engines.engine import ENGINES
 Object = dict[str, Any]
 NAMESPACE = "llm"
 KEY_SECRET = "gateway-api-key"
-PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
-ROUTER, ROUTER_IMAGE = "body-based-router", "registry.k8s.io/gateway-api-inference-extension/bbr:v1.3.0"
+PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.5.0"
+ROUTER, ROUTER_IMAGE = "body-based-router", "registry.k8s.io/gateway-api-inference-extension/bbr:v1.5.0"
 RBAC = "rbac.authorization.k8s.io"
 # Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
 SCORERS = ("queue-scorer", "kv-cache-utilization-scorer")
@@ -61,6 +61,10 @@ def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
     rules = [
         _rule("", "pods", *READ),
         _rule("inference.networking.k8s.io", "inferencepools", *READ),
+        *(
+            _rule("inference.networking.x-k8s.io", f"inference{kind}", *READ)
+            for kind in ("objectives", "modelrewrites")
+        ),
         _rule("coordination.k8s.io", "leases", "*"),
         _rule("", "events", "create", "patch"),
     ]

@@ -27,7 +27,7 @@ from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")
-EPP = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+EPP = "registry.k8s.io/gateway-api-inference-extension/epp:v1.5.0"
 GCR = "us-docker.pkg.dev/deeplearning-platform-release/gcr.io"
 LABELS = {"project_id": "proj", "location": "us-west4", "cluster": "c", "namespace": "llm", "job": "m"}
 
@@ -216,7 +216,7 @@ def test_an_endpoint_picker_keeps_its_arguments_and_moves_its_ports(tmp_path: Pa
     moved = {"grpc-port": PORTS[9100], "grpc-health-port": PORTS[9003], "metrics-port": PORTS[9090]}
     ports = [f"--{name}={port}" for name, port in moved.items()]
     variables = [f"KUBECONFIG={picker.kubeconfig}", "HTTP_PROXY=http://127.0.0.1:20000"]
-    assert words == ["/usr/bin/env", *variables, "epp", *arguments, *ports]
+    assert words == ["/usr/bin/env", *variables, "epp-v1.5.0-proxied", *arguments, *ports]
     del picker.spec["args"][3]
     assert command(picker)[-1] == "--refresh-metrics-interval=200ms"
 

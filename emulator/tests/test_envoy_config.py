@@ -188,7 +188,7 @@ def test_a_picker_has_as_much_time_for_its_probe_as_for_a_request() -> None:
     written = files(gateway(), CANARY)
     (picker,) = (cluster for cluster in written["clusters.json"]["resources"] if cluster["name"] == "picker/llm/old")
     manager = written["listeners.json"]["resources"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-    request = manager["http_filters"][0]["typed_config"]["message_timeout"]
+    request = manager["http_filters"][1]["typed_config"]["message_timeout"]
     assert [probe["timeout"] for probe in picker["health_checks"]] == [request]
 
 

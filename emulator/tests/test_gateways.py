@@ -92,10 +92,10 @@ def url(api: httpx.Client) -> str:
 
 
 def ask(address: str, tag: str = "", model: str = MODEL) -> int:
-    """Sends a chat with one token and returns the status. The tag, a query, is in the log."""
+    """Sends a chat with one token and returns the status. The tag, its user agent, is in the log."""
     message = {"role": "user", "content": f"question {time.time_ns()}"}
     request = {"model": model, "max_tokens": 1, "messages": [message]}
-    return CLIENT.post(f"{address}/chat/completions?{tag}", json=request).status_code
+    return CLIENT.post(f"{address}/chat/completions", json=request, headers={"User-Agent": tag}).status_code
 
 
 def works(api: httpx.Client) -> str:
@@ -114,7 +114,7 @@ def send(address: str, count: int, code: int = 200) -> list[Object]:
 
     def logged() -> list[Object]:
         lines = [json.loads(line) for line in file.read_text().splitlines()]
-        return [line for line in lines if line["path"].endswith(tag)]
+        return [line for line in lines if line["userAgent"] == tag]
 
     eventually(lambda: len(logged()) == count, "all requests are logged")
     return logged()

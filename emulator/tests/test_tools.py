@@ -129,7 +129,9 @@ def test_earlier_and_edited_programs_are_named_by_the_versions_that_go_pins() ->
         assert tool.version == f"v{version}"
         assert tool.title == f"{name} {version}"
     edited = [tool for tool in TOOLS if tool.edits]
-    assert [list(tool.packages) for tool in edited] == [[f"kueue-{BY_NAME['kueue'].version}-simulated"]]
+    versions = [BY_NAME["kueue"].version, BY_NAME["endpoint-picker"].version]
+    names = [f"kueue-{versions[0]}-simulated", f"epp-{versions[1]}-proxied"]
+    assert [name for tool in edited for name in tool.packages] == names
 
 
 def test_an_edited_program_is_built_from_a_changed_copy_of_its_module_or_not_at_all(

@@ -100,6 +100,54 @@ def remove_run(stack: Stack, run: str) -> None:
     runs.remove(stack, run)
 
 
+def rates(text: str) -> tuple[float, ...]:
+    """Requests per second, in the order in which they are sent."""
+    try:
+        found = tuple(float(rate) for rate in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) <= 0 or max(found) > 1000:
+        raise ValueError(f'"{text}" is no list of rates. Write requests per second, for example 1,2,4,8.')
+    return found
+
+
+@verb("""
+gke-ai load --stack prod --rates 1,2,4,8 --seconds 60
+gke-ai load gemma --stack prod --burst 200    # at once, through the route gemma
+""")
+@click.argument("route", default="")
+@options.option(
+    "--rates", type=options.Checked("rates", rates), default="1", help="requests per second, one after the other"
+)
+@options.option("--seconds", type=click.FloatRange(1, 3600), default=60, show_default=True, help="length of each rate")
+@options.option("--burst", type=click.IntRange(1, 2000), default=None, help="send so many requests at once instead")
+@options.option("--words", type=click.IntRange(1, 100_000), default=100, show_default=True, help="words of a prompt")
+@options.option("--tokens", type=click.IntRange(1, 10_000), default=64, show_default=True, help="tokens of an answer")
+@options.option("--objective", type=float, default=2.0, show_default=True, help="seconds to the first token")
+@options.option("--patience", type=float, default=900, show_default=True, help="seconds to wait for an answer")
+@options.json_option
+@options.picture_option
+@options.with_stack()
+def load(
+    stack: Stack,
+    route: str,
+    rates: tuple[float, ...],
+    seconds: float,
+    burst: int | None,
+    words: int,
+    tokens: int,
+    objective: float,
+    patience: float,
+    json: Path | None,
+    picture: Path | None,
+) -> None:
+    """Sends a load through the gateway, and prints how its requests ended, and how soon."""
+    from gke_ai.ops.load.command import Options, load
+
+    length = 0 if burst else seconds
+    sys.exit(load(stack, Options(route, rates, length, burst or 0, words, tokens, objective, patience, json, picture)))
+
+
 @verb("gke-ai smoke --stack prod")
 @options.with_stack()
 def smoke(stack: Stack) -> None:

@@ -44,6 +44,7 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         rdma=features.rdma,
         gpudirect=features.gpudirect,
         bare_metal=features.bare_metal,
+        scale_to_zero=features.scale_to_zero,
         registry_reader=needs.reads_registry(stack, project),
     )
     expected = needs.of_cluster(stack)

@@ -62,7 +62,8 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
     memory = [*model_memory.unchecked(stack.servers), *tight_models.tight(stack.servers)]
     for warning in [*map(str, memory), *found]:
         pulumi.log.warn(warning)
-    for estimate in cold_start.estimates(stack.servers, stack.measured):
+    waking = cold_start.wakings(stack.scaled, stack.placed)
+    for estimate in [*cold_start.estimates(stack.servers, stack.measured), *waking]:
         pulumi.log.info(str(estimate))
     if stack.settings.policies == "mandatory" and pulumi.runtime.is_dry_run():
         pulumi.log.info("gke-ai:policies is mandatory. Pulumi runs the policies only with `--policy-pack policy`.")

@@ -71,6 +71,7 @@ def create_autoscaling(
         cluster=cluster,
         adapter=stack.scaled[0].section.adapter,  # all autoscalers share the cluster's only adapter
         tpu_metrics=any(scaled.reads_tpu_memory for scaled in stack.scaled),
+        wakes=any(scaled.section.sleeps for scaled in stack.scaled),
         engines=list(dict.fromkeys(scaled.target.engine for scaled in stack.scaled if scaled.target)),
     )
     for scaled in stack.scaled:

@@ -17,7 +17,8 @@ def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str,
         same_namespace = value(autoscaler, "metadata", "namespace") == value(server, "metadata", "namespace")
         if same_namespace and (target.get("kind", kind), target.get("name")) == (kind, name):
             spec = mapping(autoscaler, "spec")
-            return number(spec.get("minReplicas")) or 1, number(spec.get("maxReplicas")) or 1
+            least = number(spec.get("minReplicas"))
+            return 1 if least is None else least, number(spec.get("maxReplicas")) or 1
     stated = value(server, "spec", "replicas")
     count = 1 if stated is None or isinstance(stated, Hidden) else number(stated) or 0
     return count, count

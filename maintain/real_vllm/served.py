@@ -16,7 +16,7 @@ import yaml
 from emulator.pods.local_spec import variables
 from emulator.pods.programs import known
 from emulator.pods.sandbox import Container, Sandbox
-from gke_ai.ops.smoke.routes import KeyedRoute, keyed_routes
+from gke_ai.ops.smoke.routes import ModelRoute, checked_routes
 from tests.support.recorder import GATEWAY_KEY, Record, configuration, shared_record
 
 FILE = Path(__file__).with_name("recorded.yaml")
@@ -39,7 +39,7 @@ class Served:
 
     pod: Mapping[str, Any]
     secrets: Mapping[tuple[str, str], Mapping[str, str]]
-    route: KeyedRoute
+    route: ModelRoute
     port: int
     shutdown_seconds: int
 
@@ -77,13 +77,13 @@ def servers(ports: Mapping[str, int], shutdown_seconds: int) -> dict[str, Served
         server |= {"port": ports[server["name"]], "maxModelLen": MAX_MODEL_LEN, "arguments": ARGUMENTS}
         server["terminationGracePeriodSeconds"] = BESIDE_SHUTDOWN + seconds[server["name"]]
     record = shared_record(stack)
-    (route,) = keyed_routes(record.outputs)
+    (route,) = checked_routes(record.outputs)
     secrets = secrets_of(record)
     return {
         name: Served(
             record.one("Deployment", name).inputs["spec"]["template"],
             secrets,
-            KeyedRoute(*(name, route.namespace, f"http://127.0.0.1:{port}", "", route.model, (name,), route.engine)),
+            ModelRoute(*(name, route.namespace, f"http://127.0.0.1:{port}", "", route.model, (name,), route.engine)),
             port,
             seconds[name],
         )

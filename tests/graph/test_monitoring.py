@@ -28,7 +28,7 @@ from tests.support.prometheus import Prometheus, Series, running
 from tests.support.recorder import PROJECT, Record, configuration, construct, load_stack, record, shared_record
 
 CHANNEL = "projects/my-project/notificationChannels/1"
-SERVERS = [
+SERVERS: list[dict[str, Any]] = [
     {"namespace": "llm", "name": "gemma", "engine": "tgi"},
     {"namespace": "chat", "name": "mixtral", "engine": "vllm"},
     {"namespace": "chat", "name": "maxengine-server", "engine": "jetstream"},
@@ -215,7 +215,7 @@ def test_dashboards_cover_only_the_parts_of_the_stack(monitor: Monitor) -> None:
     nothing = {"servers": [], "job_namespaces": [], "queues": False, "accelerators": False}
     empty = monitor(**nothing)
     assert (empty.all("Dashboard"), empty.all("AlertPolicy")) == ([], [])
-    assert list(boards(monitor(**{**nothing, "queues": True}))) == ["ai: queues", "ai: shares"]
+    assert sorted(boards(monitor(**{**nothing, "queues": True}))) == ["ai: queues", "ai: shares"]
     assert list(boards(monitor(**{**nothing, "job_namespaces": ["llm"]}))) == ["ai: jobs"]
     for part, metrics in (("jobsets", "kube_jobset"), ("tpus", "tensorcore"), ("queues", "kueue_")):
         assert metrics not in json.dumps(boards(monitor(**{part: False})))

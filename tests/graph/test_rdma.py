@@ -9,6 +9,7 @@ import yaml
 
 from gke_ai.catalog.fabric import rdma
 from gke_ai.catalog.fabric.rdma import DEVICE_CLASS, PLUGIN_PATH, PROFILE_LABEL, RESOURCE, SINCE, TEMPLATE
+from gke_ai.catalog.machines.features import ordered
 from gke_ai.catalog.nodes.shape import COMPUTE_CLASS
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.registered.registration import RegisteredStack
@@ -176,8 +177,8 @@ def test_a_tenant_has_a_quota_of_claims() -> None:
     [(SINCE, True), ("1.34.1-gke.1829000", False), ("1.33.9-gke.9999999", False), ("1.36.1-gke.1027000", True)],
 )
 def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
-    assert rdma.suffices(version) is expected
-    assert rdma.suffices(version, autopilot=True) is version.startswith("1.36")
+    assert (ordered(version) >= ordered(rdma.since(autopilot=False))) is expected
+    assert (ordered(version) >= ordered(rdma.since(autopilot=True))) is version.startswith("1.36")
 
 
 OLD_GKE = {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke.1000000"}

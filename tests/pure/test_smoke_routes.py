@@ -10,7 +10,7 @@ import pytest
 from gke_ai.catalog.engines.gateways import tenant_api_key
 from gke_ai.formats.console import new_console
 from gke_ai.ops.smoke import command as smoke
-from gke_ai.ops.smoke.routes import keyed_routes, requires_key
+from gke_ai.ops.smoke.routes import checked_routes, through_gateway
 from gke_ai.workspace.stack import Stack
 from tests.support.local_server import listening
 
@@ -57,7 +57,7 @@ def outputs(url: str, *, api_key: bool = True, host: str = "") -> dict[str, Any]
 
 
 def result(url: str, host: str = "") -> smoke.Result:
-    (route,) = keyed_routes(outputs(url, host=host))
+    (route,) = checked_routes(outputs(url, host=host))
     return smoke.check_route(route, Stack("dev"), new_console())
 
 
@@ -72,7 +72,7 @@ def test_servers_with_a_key_are_checked_through_their_gateway_with_that_of_their
     assert asked == {("/v1/completions", "llm.example.com", "google/gemma")}
     monkeypatch.setenv("GATEWAY_API_KEY", "key-of-the-whole-stack")
     monkeypatch.setattr(f"{__name__}.KEY", tenant_api_key("key-of-the-whole-stack", "llm"))
-    (route,) = keyed_routes({**outputs(gateway[0]), "tenants": [{"namespace": "llm"}]})
+    (route,) = checked_routes({**outputs(gateway[0]), "tenants": [{"namespace": "llm"}]})
     assert smoke.check_route(route, Stack("dev"), new_console()).passed
 
 
@@ -113,11 +113,18 @@ def test_wrong_key_fails_and_is_never_shown_and_a_missing_one_is_named(
 
 
 def test_other_servers_are_checked_through_the_api_server() -> None:
-    protected = outputs("http://192.0.2.1")
-    assert [requires_key(server, protected) for server in protected["servers"]] == [True, True, False]
+    assert through_gateway(outputs("http://192.0.2.1")) == {("llm", "gemma"), ("llm", "gemma-next")}
     unprotected = outputs("http://192.0.2.1", api_key=False)
-    assert not any(requires_key(server, unprotected) for server in unprotected["servers"])
-    assert not list(keyed_routes(unprotected))
+    assert not through_gateway(unprotected)
+    assert not list(checked_routes(unprotected))
+
+
+def test_a_server_that_sleeps_is_checked_through_its_gateway_without_a_key(gateway: Gateway) -> None:
+    sleeping = outputs(gateway[0], api_key=False)
+    sleeping["autoscalers"] = [{"namespace": "llm", "server": "gemma", "minReplicas": 0}]
+    (route,) = checked_routes(sleeping)
+    checked = smoke.check_route(route, Stack("dev"), new_console())
+    assert "HTTP 401: Unauthorized: None" in checked.replies[0].problem, "it has sent no key"
 
 
 def test_each_model_and_adapter_of_a_route_is_asked_at_its_address(
@@ -127,7 +134,7 @@ def test_each_model_and_adapter_of_a_route_is_asked_at_its_address(
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     exported = outputs(url)
     exported["gateways"][0]["routes"][0]["models"] = ["google/gemma", "sql"]
-    results = [smoke.check_route(route, Stack("dev"), new_console()) for route in keyed_routes(exported)]
+    results = [smoke.check_route(route, Stack("dev"), new_console()) for route in checked_routes(exported)]
     passed = {checked.server: checked.passed for checked in results}
     assert passed == {"llm/gemma (route): google/gemma": True, "llm/gemma (route): sql": True}
     assert {request["model"] for request in requests} == {"google/gemma", "sql"}

@@ -72,8 +72,8 @@ class Record:
     """Each interval that Kueue admitted, by a watch of its own: the times of the conditions, and no sums."""
 
     def __init__(self, emulator: Emulator) -> None:
-        (cluster,) = yaml.safe_load(Path(emulator.certified()).read_text())["clusters"]
-        (user,) = yaml.safe_load(Path(emulator.certified()).read_text())["users"]
+        (cluster,) = yaml.safe_load(emulator.certified())["clusters"]
+        (user,) = yaml.safe_load(emulator.certified())["users"]
         files = {}
         for name, value in {**cluster["cluster"], **user["user"]}.items():
             if name.endswith("-data"):

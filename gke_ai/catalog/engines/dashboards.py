@@ -69,6 +69,8 @@ class MonitoredServer:
     """Name of its Deployment."""
     engine: str | None = None
     """Name of the engine, if a PodMonitoring collects the engine's metrics. Default: no engine metrics."""
+    sleeps: bool = False
+    """Whether it has no replica while it gets no request."""
 
 
 def selector(cluster: str, **labels: str) -> str:
@@ -273,9 +275,13 @@ def uncounted(cluster: str, tenants: Sequence[str]) -> str:
 
 
 def down(cluster: str, server: MonitoredServer) -> str:
-    """Returns the query for a server without a ready replica. A server without a series has none."""
+    """Returns the query for a server without a ready replica. A server without a series has none.
+
+    One that sleeps has none either, until its autoscaler wants one.
+    """
     here = selector(cluster, namespace=server.namespace, deployment=server.name)
-    return f"(max(kube_deployment_status_replicas_available{here}) or vector(0)) < 1"
+    asleep = f" unless max(kube_deployment_spec_replicas{here}) == 0" if server.sleeps else ""
+    return f"(max(kube_deployment_status_replicas_available{here}) or vector(0)) < 1{asleep}"
 
 
 # ---------------------------------------------------------------------------------------------------------- dashboards

@@ -22,6 +22,11 @@ from gke_ai.catalog.engines.engine import ENGINES
 
 STACKDRIVER, PROMETHEUS = "stackdriver", "prometheus"
 TPU_MEMORY = "tpuMemory"
+# What wakes a server without replicas: requests at its endpoint picker, held and running. And whether it is one of its
+# warm hours, in minutes of the week (UTC) from Sunday, as the labels `begin` and `end` of an autoscaler say.
+DEMAND, WARM = "gke_ai_requests", "gke_ai_warm_hours"
+# A series that a picker always has; those of requests begin with the first one.
+PICKER_SERIES = "inference_pool_ready_pods"
 # Metrics that count requests, with the state of those requests.
 WHOLE_REQUESTS = {"prefillBacklog": "waiting", "queuedRequests": "waiting", "runningRequests": "running"}
 # Label of the device plugin's metrics for the namespace of the pod with the chips; `namespace` is that of the plugin.
@@ -79,6 +84,22 @@ def query(metric: str, cluster: str) -> str:
     if metric == TPU_MEMORY:
         return f"{average('memory_used')} / {average('memory_total')}"
     return average("<<.Series>>")
+
+
+def demand_query(cluster: str) -> str:
+    """Returns the query of `DEMAND`, which is 0 where no request ever was."""
+
+    def total(series: str) -> str:
+        return f'(sum({series}{{<<.LabelMatchers>>,cluster="{cluster}"}}) or vector(0))'
+
+    return f"{total('inference_extension_flow_control_queue_size')} + {total('inference_objective_running_requests')}"
+
+
+def warm_query() -> str:
+    """Returns the query of `WARM`: 1 within the hours, else 0."""
+    now = "(1440 * day_of_week() + 60 * hour() + minute())"
+    begin, end = (f'<<index .LabelValuesByName "{label}">>' for label in ("begin", "end"))
+    return f"({now} >= bool {begin}) * ({now} < bool {end})"
 
 
 def in_bytes(metric: str, adapter: str) -> bool:

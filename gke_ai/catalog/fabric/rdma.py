@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gke_ai.catalog.machines.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT, ordered
+from gke_ai.catalog.machines.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT
 from gke_ai.catalog.machines.types import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
@@ -80,11 +80,6 @@ def agent(project_number: str) -> str:
 def since(autopilot: bool) -> str:
     """Returns the first version of GKE that has the driver in clusters of a mode."""
     return SINCE_AUTOPILOT if autopilot else SINCE
-
-
-def suffices(version: str, autopilot: bool = False) -> bool:
-    """Whether a version of GKE has the driver in clusters of a mode."""
-    return ordered(version) >= ordered(since(autopilot))
 
 
 def template_name(nics: int) -> str:

@@ -16,6 +16,7 @@ A3_ULTRA, A4, G4, G4_PARTS, V6E = "A3 Ultra", "A4", "G4", "a part of a G4 GPU", 
 A4X_MAX = "A4X Max"
 NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT = "GKE's accelerator network profile", "GKE's profile on Autopilot"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
+SCALE_TO_ZERO = "an autoscaler with minReplicas: 0"
 
 MINIMUM: Mapping[str, str] = {
     # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training
@@ -51,6 +52,8 @@ MINIMUM: Mapping[str, str] = {
     SECRET_SYNC: "1.34.0-gke.0",
     # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics
     JOBSET_METRICS: "1.32.1-gke.1357001",
+    # Control plane and nodes: https://cloud.google.com/kubernetes-engine/docs/tutorials/scale-to-from-zero-hpa
+    SCALE_TO_ZERO: "1.37.0-gke.0",
 }
 
 _OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "a4x-max": A4X_MAX, "g4-": G4, "ct6e-": V6E}

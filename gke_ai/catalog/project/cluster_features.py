@@ -31,6 +31,7 @@ class ClusterFeatures:
     gpudirect: bool = False
     bare_metal: bool = False
     dns_endpoint: bool = False
+    scale_to_zero: bool = False
 
 
 @dataclass(frozen=True)

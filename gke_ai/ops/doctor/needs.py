@@ -159,6 +159,7 @@ def gke_features(stack: ResolvedStack) -> list[str]:
         features.NETWORK_PROFILE: has_rdma(stack) and not autopilot,
         features.NETWORK_PROFILE_AUTOPILOT: has_rdma(stack) and autopilot,
         features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
+        features.SCALE_TO_ZERO: any(autoscaler.sleeps for autoscaler in stack.settings.autoscaling),
         features.INFERENCE_POOL: stack.settings.gateway is not None,
         features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),
     }

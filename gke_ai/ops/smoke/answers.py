@@ -91,15 +91,7 @@ def send_burst(
         path: Path before that of the engine. Default: the proxy of the server's Service.
         headers: Further headers of each request.
     """
-    if path is None:
-        path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
-    request = api.param_serialize(
-        "POST",
-        f"{path}{server.engine.request_path}",
-        header_params={"Content-Type": "application/json", "Accept": ACCEPTED, **(headers or {})},
-        body={**server.engine.body(server.model, PROMPT, MAX_TOKENS), **streaming(server.engine)},
-        auth_settings=["BearerToken"],
-    )
+    request = request_of(api, server, PROMPT, MAX_TOKENS, path=path, headers=headers)
     count = server.engine.burst
     with ThreadPoolExecutor(count) as threads:
         waiting = [threads.submit(reply, api, request, server, seconds) for _ in range(count)]
@@ -108,6 +100,28 @@ def send_burst(
             replies.append(done.result())
             answered()
     return replies
+
+
+def request_of(
+    api: ApiClient,
+    server: Server,
+    prompt: str,
+    tokens: int,
+    *,
+    path: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[Any, ...]:
+    """A request for a prompt's answer of so many tokens. `path` and `headers` are those of `send_burst`."""
+    if path is None:
+        path = f"/api/v1/namespaces/{server.namespace}/services/{server.service}:{server.port}/proxy"
+    request: tuple[Any, ...] = api.param_serialize(
+        "POST",
+        f"{path}{server.engine.request_path}",
+        header_params={"Content-Type": "application/json", "Accept": ACCEPTED, **(headers or {})},
+        body={**server.engine.body(server.model, prompt, tokens), **streaming(server.engine)},
+        auth_settings=["BearerToken"],
+    )
+    return request
 
 
 def streaming(engine: Engine) -> Object:

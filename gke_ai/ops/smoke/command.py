@@ -27,7 +27,7 @@ from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import waiting_containers
 from gke_ai.ops.smoke.answers import Reply, Server, send_burst
-from gke_ai.ops.smoke.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
+from gke_ai.ops.smoke.routes import ModelRoute, api_key, checked_routes, through_gateway, with_key
 from gke_ai.ops.status import command as status
 from gke_ai.workspace.stack import Stack, kubectl
 
@@ -82,19 +82,19 @@ def smoke(stack: Stack) -> int:
 
 
 def check_servers(stack: Stack, console: Console) -> list[Result]:
-    """Checks every server and every route with an API key. Returns nothing for a stack without servers."""
+    """Checks every server, some of them through their routes. Returns nothing for a stack without servers."""
     outputs = stack.outputs()
     servers = outputs.get("servers") or []
     if not servers:
         return []
-    api = stack.cluster(connections=max(engine.burst for engine in ENGINES.values()))
+    api, through = stack.cluster(connections=max(engine.burst for engine in ENGINES.values())), through_gateway(outputs)
     results = [
         check(api, stack, output, console, adapter)
         for output in servers
-        if not requires_key(output, outputs)
+        if (output["namespace"], output["name"]) not in through
         for adapter in ["", *output.get("adapters", [])]
     ]
-    return [*results, *(check_route(route, stack, console) for route in keyed_routes(outputs))]
+    return [*results, *(check_route(route, stack, console) for route in checked_routes(outputs))]
 
 
 def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Console, adapter: str = "") -> Result:
@@ -114,10 +114,10 @@ def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Cons
     return Result(name, engine.title, replies, time.perf_counter() - began, engine.streams)
 
 
-def check_route(route: KeyedRoute, stack: Stack, console: Console) -> Result:
-    """Sends the burst of its engine through a route whose servers require an API key."""
-    key = api_key()
-    if not key:
+def check_route(route: ModelRoute, stack: Stack, console: Console) -> Result:
+    """Sends the burst of its engine through a route."""
+    key = api_key() if route.keyed else ""
+    if route.keyed and not key:
         problem = "its servers require an API key, and none is set"
         return Result(str(route), route.engine.title, problem=problem, remedy=with_key(stack.next("smoke"), stack.name))
     end = time.monotonic() + PROGRAMMED_SECONDS

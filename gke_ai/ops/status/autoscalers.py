@@ -40,8 +40,10 @@ def named(source: Object) -> str:
 
 
 def figure(quantity: str) -> str:
-    """Formats the value of a metric."""
+    """Formats the value of a metric. Without replicas, the average of an autoscaler is the smallest number."""
     value = parse_quantity(quantity)
+    if value < 0:
+        return "–"
     return readable("memory", value) if value >= 2**20 else f"{float(value):.4g}"
 
 

@@ -13,7 +13,7 @@ from gke_ai.catalog.nodes.shape import ACCELERATORS, GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import holds, label
 from gke_ai.kube.queues import quotas_of
-from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.values import items, mapping, number, value
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both, judged
 from gke_ai.ops.verify.live import Grant, bucket_command, releases, secrets
 from gke_ai.ops.verify.node_claims import NodeClaims
@@ -21,7 +21,7 @@ from gke_ai.ops.verify.nodes import free_of
 from gke_ai.ops.verify.pod_claims import PodClaims
 from gke_ai.registered.pools import flavor_pools, node_shape
 from gke_ai.registered.registration import RegisteredStack, Resource
-from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
+from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.registered.workloads import class_choice
 from gke_ai.workspace.stack import kubectl
 
@@ -200,6 +200,10 @@ def features_of(stack: RegisteredStack) -> list[str]:
         features.COMPUTE_CLASS_POOLS: any(value(spec, "nodePoolAutoCreation", "enabled") is True for spec in classes),
         **dict.fromkeys(features.of_machines(machine_types), True),
         features.SECRET_SYNC: any(stack.of_kind("SecretSync")),
+        features.SCALE_TO_ZERO: any(
+            number(value(scaler.props, "spec", "minReplicas")) == 0
+            for scaler in stack.of_type(HORIZONTAL_POD_AUTOSCALER)
+        ),
         features.JOBSET_METRICS: any("JOBSET" in components for components in monitored),
     }
     return [feature for feature, needed in wanted.items() if needed]

@@ -13,12 +13,22 @@ from dataclasses import dataclass
 from gke_ai.catalog.engines.model_cache import access_of
 from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.cold_start import Way, node_disk, seconds, ways
-from gke_ai.catalog.nodes.durations import CONTAINER_START, CONTAINER_START_PRELOADED, CONTAINER_START_STREAMED
+from gke_ai.catalog.nodes.durations import (
+    CONTAINER_START,
+    CONTAINER_START_PRELOADED,
+    CONTAINER_START_STREAMED,
+    ENGINE_START,
+    NODE_READY,
+)
 from gke_ai.catalog.project.registries import streams_to
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import AnyServer, Pool, Server
-from gke_ai.settings.resolved import Placed
+from gke_ai.settings.model import AnyServer, Pool, Run, Server, Workload
+from gke_ai.settings.resolved import Placed, ScaledServer
 
+# Until the autoscaler has seen a held request: the picker is read every 5 s, and autoscalers look every 15 s.
+SEEN_SECONDS = 20
+# Of a pod that states none.
+DEFAULT_GRACE_SECONDS = 30
 # Start of each message about a cold start. The report finds the messages by it.
 COLD_START = "Cold start: "
 # Container starts by how the image reaches the node, and the key of a pool that sets it.
@@ -77,6 +87,60 @@ class ColdStart:
         return f"On a new node, its container starts in about {_IMAGES[self.image]} s ({how})."
 
 
+@dataclass(frozen=True)
+class Waking:
+    """How long a server without replicas takes to answer the request that wakes it, at most."""
+
+    server: str
+    parts: tuple[tuple[str, float], ...]
+    """What it waits for, with the time in seconds."""
+    held_seconds: int
+    """How long the gateway holds a request."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.parts)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.parts)
+        held = f"The gateway holds a request for {self.held_seconds} s"
+        enough = (
+            f"{held}." if self.seconds <= self.held_seconds else f"{held}, then answers 503: clients have to try again."
+        )
+        return (
+            f"{COLD_START}{self.server} wakes within about {self.seconds:.0f} s if there is capacity: {parts}. {enough}"
+        )
+
+
+def wakings(scaled: Sequence[ScaledServer], placed: Sequence[Placed[Workload]]) -> Iterator[Waking]:
+    """The waking of each server whose autoscaler has minReplicas: 0."""
+    for scaler in scaled:
+        server = scaler.server
+        if not scaler.section.sleeps or server is None or (held := server.section.held) is None:
+            continue
+        section = server.section
+        modes = {pool.section.capacity.mode for pool in server.pools} or {"onDemand"}
+        size = section.checkpoint_bytes if section.hub_ids else None
+        parts = [
+            ("the autoscaler", SEEN_SECONDS),
+            *([("preemption", grace)] if (grace := _longest_grace(server, placed)) else []),
+            ("a node", max(NODE_READY[mode].seconds for mode in modes)),
+            ("its container", _IMAGES[_image(server) or "pulled"]),
+            *([("the weights", seconds(size, _ways(server)))] if size else []),
+            ("the engine", ENGINE_START.seconds),
+        ]
+        yield Waking(f"{section.namespace}/{section.name}", tuple(parts), held.seconds)
+
+
+def _longest_grace(server: Placed[AnyServer], placed: Sequence[Placed[Workload]]) -> int:
+    """The longest grace period of what the server can preempt in its cluster queue, in seconds."""
+    queue = server.queue
+    lower = [other for other in placed if queue and other.queue == queue and other.priority < server.priority]
+    sections = (other.section for other in lower)
+    graces = (section.termination_grace_period_seconds for section in sections if isinstance(section, Run | Server))
+    return max((grace or DEFAULT_GRACE_SECONDS for grace in graces), default=0)
+
+
 def estimates(servers: Sequence[Placed[AnyServer]], measured: Calibration) -> Iterator[ColdStart]:
     """The cold start of each server whose model has a known size and comes from Hugging Face or a bucket."""
     for placed in servers:
@@ -95,6 +159,13 @@ def estimates(servers: Sequence[Placed[AnyServer]], measured: Calibration) -> It
             start.seconds if start else None,
             tuple(_faster_readers(placed, size, seconds(size, parts))),
         )
+
+
+def start_seconds(placed: Placed[AnyServer]) -> int:
+    """About how long a replica takes from its node to its first answer, in seconds."""
+    size = placed.section.checkpoint_bytes
+    reading = seconds(size, _ways(placed)) if size and placed.section.hub_ids else 0.0
+    return round(_IMAGES[_image(placed) or "pulled"] + reading + ENGINE_START.seconds)
 
 
 def streams(pool: Pool, image: str, zone: str) -> bool:

@@ -47,7 +47,7 @@ from gke_ai.settings.model.queues import (
     Queues,
 )
 from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
-from gke_ai.settings.model.server import ScratchVolume, Server
+from gke_ai.settings.model.server import HeldRequests, ScratchVolume, Server
 from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from gke_ai.settings.model.settings import Monitoring, Settings, Tenant, Unresolved, Waiver
 from gke_ai.settings.model.sharing import (

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.settings.model.base import DnsLabel, Request, Section
+from gke_ai.settings.model.budgets import Hours
 
 
 class ScaledMetric(Section):
@@ -52,8 +53,9 @@ class Autoscaler(Section):
     """Existing Deployment that is scaled, instead of `server`."""
     adapter: Literal["stackdriver", "prometheus"]
     """Metrics adapter that the HorizontalPodAutoscaler reads from."""
-    min_replicas: int = Field(default=1, ge=1)
-    """Minimum number of replicas."""
+    min_replicas: int = Field(default=1, ge=0)
+    """Minimum number of replicas. 0: the server has none while it gets no request, and the gateway holds the
+    requests that wake it, by the server's `held`."""
     max_replicas: int = Field(ge=1)
     """Maximum number of replicas."""
     metrics: list[ScaledMetric] = Field(min_length=1)
@@ -62,9 +64,16 @@ class Autoscaler(Section):
     """Time between two scrapes of the server's metrics, in seconds."""
     scale_out_window_seconds: int = Field(default=0, ge=0, le=3600)
     """Stabilization window for scaling out, in seconds. The lowest number of replicas requested within it counts."""
+    warm_hours: list[Hours] = Field(default=[], examples=[[{"days": ["mon"], "start": "07:00", "end": "19:00"}]])
+    """Hours of the week, in UTC, in which a server with minReplicas: 0 keeps one replica."""
     scale_in_window_seconds: int = Field(default=300, ge=0, le=3600)
     """Stabilization window for scaling in, in seconds. The highest number of replicas requested within it counts."""
     scale_in_pods: int = Field(default=1, ge=1)
     """Maximum number of pods that a scale-in deletes per minute."""
     tpu_container: DnsLabel | None = Field(default=None, examples=["maxengine-server"])
     """Container whose TPU memory counts. Default: each container of a JetStream pod that can hold the TPU."""
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the server has no replica while it gets no request."""
+        return self.min_replicas == 0

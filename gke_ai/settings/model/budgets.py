@@ -29,9 +29,9 @@ class Budget(Section):
 
 
 class Hours(Section):
-    """Hours of the week in which Kueue admits work of a local queue. What runs at their end continues."""
+    """Hours of the week."""
 
-    noun: ClassVar[str] = "the hours of a local queue"
+    noun: ClassVar[str] = "hours of the week"
 
     days: list[Day] = Field(min_length=1, examples=[["mon", "tue"]])
     """Days on which the hours begin."""

@@ -36,6 +36,22 @@ class ScratchVolume(Section):
     of the server's own."""
 
 
+# Envoy ends a stream without bytes after 300 s: the default of `stream_idle_timeout`,
+# https://www.envoyproxy.io/docs/envoy/latest/faq/configuration/timeouts
+MAX_HELD_SECONDS = 290
+
+
+class HeldRequests(Section):
+    """Requests that the gateway holds while no replica of the server has room for them."""
+
+    noun: ClassVar[str] = "the held requests of a server"
+
+    requests: int = Field(default=100, ge=1, le=10_000)
+    """Maximum number of requests that wait. The gateway answers 429 to more."""
+    seconds: int = Field(default=240, ge=1, le=MAX_HELD_SECONDS)
+    """Maximum time that a request waits, in seconds. Then the gateway answers 503."""
+
+
 class Server(Workload):
     """A model server of any engine: a Deployment and a Service."""
 
@@ -79,6 +95,9 @@ class Server(Workload):
     """Create a PodDisruptionBudget that lets one pod at a time be evicted."""
     pod_monitoring: bool = False
     """Create a PodMonitoring for Google Cloud Managed Service for Prometheus."""
+    held: HeldRequests | None = Field(default=None, examples=[{"requests": 200}])
+    """Hold requests in the gateway while all replicas are busy, or none is ready. An autoscaler with minReplicas: 0
+    needs it. Default: the gateway sends replicas all requests, and answers 503 without one."""
     surge: bool = True
     """Create one more pod before a rollout deletes one. It needs free quota. If false, a rollout first deletes a
     pod."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.inference_extension import UNKNOWN_REQUESTS
 from gke_ai.catalog.engines.metrics import TPU_CONTAINERS, TPU_MEMORY, Metric, Range, metrics_of, range_of
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.quantities import GI
 from gke_ai.settings.model import AnyServer, Autoscaler, ExistingDeployment, ScaledMetric, TpuWorkload
+from gke_ai.settings.model.budgets import DAY_MINUTES, WEEK_MINUTES
 from gke_ai.settings.resolved.workloads import Placed
 
 
@@ -57,14 +59,28 @@ class ScaledServer:
             return [self.section.tpu_container]
         return list(dict.fromkeys([*([self.server.section.container] if self.server else []), *TPU_CONTAINERS]))
 
+    @property
+    def requests_per_replica(self) -> int:
+        """Requests that a replica runs at once. The gateway sends a server that holds requests no more."""
+        return (self.server and self.server.running_limit) or UNKNOWN_REQUESTS
+
+    @property
+    def warm_windows(self) -> list[tuple[int, int]]:
+        """The warm hours as minutes of the week from Sunday 00:00 UTC: begin, and end."""
+        from_monday = {minute for hours in self.section.warm_hours for minute in hours.minutes()}
+        minutes = {(minute + DAY_MINUTES) % WEEK_MINUTES for minute in from_monday}
+        begins = sorted(minute for minute in minutes if minute - 1 not in minutes)
+        ends = sorted(minute + 1 for minute in minutes if minute + 1 not in minutes)
+        return list(zip(begins, ends, strict=True))
+
     def values(self, metric: ScaledMetric) -> Range:
         """Range of the metric's values on one replica."""
         slots = memory = waiting = None
         if self.server is not None:
             server = self.server.section
             waiting = server.command_line.accepted_limit
+            slots = self.server.running_limit
             try:
-                slots = server.running_limit(self.server.nodes)
                 if isinstance(server, TpuWorkload):
                     tpu_slice = self.server.slice
                     memory = tpu_slice.chips * VERSIONS[tpu_slice.version].memory_gib * GI

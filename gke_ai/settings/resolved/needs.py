@@ -60,6 +60,7 @@ def cluster_features(stack: ResolvedStack) -> ClusterFeatures:
         gpudirect=any(pool.fabric.technology for pool in stack.pools),
         bare_metal=has_bare_metal(stack),
         dns_endpoint=stack.cluster.dns_endpoint,
+        scale_to_zero=any(autoscaler.sleeps for autoscaler in stack.settings.autoscaling),
     )
 
 
@@ -263,9 +264,13 @@ def external_hosts(stack: ResolvedStack) -> dict[str, str]:
 def monitored_servers(stack: ResolvedStack) -> list[MonitoredServer]:
     """Deployments of servers that need a ready replica, including existing ones that the stack autoscales."""
     read = {scaled.server.section.name for scaled in stack.scaled if scaled.server and scaled.reads_server}
+    asleep = {scaled.server.section.name for scaled in stack.scaled if scaled.server and scaled.section.sleeps}
     own = [
         MonitoredServer(
-            server.namespace, server.name, server.engine if server.pod_monitoring or server.name in read else None
+            server.namespace,
+            server.name,
+            server.engine if server.pod_monitoring or server.name in read else None,
+            server.name in asleep,
         )
         for server in stack.settings.serving
         if server.replicas

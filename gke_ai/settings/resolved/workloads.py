@@ -74,6 +74,14 @@ class Placed(Generic[AnyWorkload]):
         return [machine for machine in possible if machine.gpus >= self.accelerators]
 
     @property
+    def running_limit(self) -> int | None:
+        """Maximum number of requests that a replica of a server runs at once; None if unknown."""
+        try:
+            return self.section.running_limit(self.nodes) if isinstance(self.section, Server) else None
+        except LookupError:  # other rules report the missing slice
+            return None
+
+    @property
     def scratch_disk(self) -> str | None:
         """Type of the scratch disk: that of its StorageClass, else one that all machines of the server attach.
 

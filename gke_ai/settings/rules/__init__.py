@@ -35,6 +35,7 @@ from gke_ai.settings.rules import (
     secrets,
     serving,
     sharing,
+    sleeping,
     tenants,
     topology,
     tpu_pools,
@@ -48,7 +49,7 @@ MODULES = (
     *(secrets, cluster, maintenance, network, buckets),
     *(pools, nvlink, tpu_pools, queues, existing_kueue, cohorts, sharing, compute_classes),
     *(workloads, runs, topology, fabric),
-    *(serving, weights, fit, model_memory, autoscaling, gateway, tenants, budgets, monitoring),
+    *(serving, weights, fit, model_memory, autoscaling, sleeping, gateway, tenants, budgets, monitoring),
 )
 RULES = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
 

@@ -298,9 +298,10 @@ def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, p
 
 def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, path: str) -> Iterator[Problem]:
     target = parse_quantity(metric.target)
-    if known.min is None or autoscaler.min_replicas >= autoscaler.max_replicas:
+    least = max(autoscaler.min_replicas, 1)
+    if known.min is None or least >= autoscaler.max_replicas:
         return
-    wanted = metrics.replicas(autoscaler.min_replicas, known.min, target)
+    wanted = metrics.replicas(least, known.min, target)
     if wanted < autoscaler.max_replicas:
         return
     size = metrics.in_bytes(metric.metric, autoscaler.adapter)
@@ -312,7 +313,7 @@ def _always(metric: ScaledMetric, autoscaler: Autoscaler, known: metrics.Range, 
         min_phrase = f"one busy slot of {known.min.denominator} is"
     value, stated = _written(known.min, size), _written(target, size)
     sensible = f"{known.max * _SENSIBLE / GI // 1}Gi" if size and known.max else _text(_SENSIBLE)
-    cause = f"{min_phrase} {value}, and {autoscaler.min_replicas} × {value} ÷ {stated} asks for {wanted} replicas, "
+    cause = f"{min_phrase} {value}, and {least} × {value} ÷ {stated} asks for {wanted} replicas, "
     cause += f"with maxReplicas {autoscaler.max_replicas}. The server would always have the maximum"
     yield Problem(path, cause, f"Write {'10' if metric.metric in metrics.WHOLE_REQUESTS else sensible}")
 

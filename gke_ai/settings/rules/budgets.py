@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
 from gke_ai.settings.model import LocalQueue
-from gke_ai.settings.model.budgets import WEEK_MINUTES
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.rules.common import each, needs, rule
+from gke_ai.settings.rules.common import each, hours_are_a_part_of_the_week, needs, rule
 
 
 @needs("gke-ai:queues.localQueues")
@@ -42,15 +41,4 @@ def hours_are_apart(queue: LocalQueue) -> Iterator[Problem]:
     if queue.hours and queue.mode == "existing":
         cause = f"the stack changes nothing of {queue.name}, which exists. The ledger would hold it"
         yield Problem(queue.at("hours"), cause, "Remove hours, or let the stack create the queue")
-    known: set[int] = set()
-    for index, hours in enumerate(queue.hours):
-        minutes = hours.minutes()
-        if not minutes:
-            cause = f"start and end are both {hours.start}. The queue would never open"
-            yield Problem(queue.at(f"hours[{index}]"), cause, "Write 00:00 and 24:00 for a whole day")
-        if minutes & known:
-            cause = "these hours overlap with others of the queue. One of them may be a mistake"
-            yield Problem(queue.at(f"hours[{index}]"), cause, "Write each hour once")
-        known |= minutes
-    if len(known) == WEEK_MINUTES:
-        yield Problem(queue.at("hours"), "these hours are the whole week. They have no effect", "Remove hours")
+    yield from hours_are_a_part_of_the_week(queue.hours, queue.at("hours"), "queue", "open", "Remove hours")

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from gke_ai.catalog.engines.engine import CURRENT, ENGINES
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
-from gke_ai.settings.model import Pool, Section, Server, Workload
+from gke_ai.settings.model import Hours, Pool, Section, Server, Workload
+from gke_ai.settings.model.budgets import WEEK_MINUTES
 from gke_ai.settings.problems import Problem, nearest, sentence
 from gke_ai.settings.resolved import ResolvedStack, Routed
 
@@ -153,3 +154,21 @@ def empty_labels(section: Section, labels: Mapping[str, str]) -> Iterator[Proble
 def join_names(values: Iterable[object]) -> str:
     """Joins values with commas, for use in a sentence."""
     return ", ".join(str(value) for value in values)
+
+
+def hours_are_a_part_of_the_week(
+    listed: Sequence[Hours], path: str, noun: str, use: str, whole: str
+) -> Iterator[Problem]:
+    """Problems of hours that are empty, overlap, or are the whole week. `whole` is the remedy for the last."""
+    known: set[int] = set()
+    for index, hours in enumerate(listed):
+        minutes = hours.minutes()
+        if not minutes:
+            cause = f"start and end are both {hours.start}. The {noun} would never {use}"
+            yield Problem(f"{path}[{index}]", cause, "Write 00:00 and 24:00 for a whole day")
+        if minutes & known:
+            cause = f"these hours overlap with others of the {noun}. One of them may be a mistake"
+            yield Problem(f"{path}[{index}]", cause, "Write each hour once")
+        known |= minutes
+    if len(known) == WEEK_MINUTES:
+        yield Problem(path, "these hours are the whole week. They have no effect", whole)

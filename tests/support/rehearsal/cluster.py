@@ -44,6 +44,7 @@ for pool in json.loads(sys.argv[1]):
 GPUS_PER_NODE = {"g2-standard-12": 1, "g2-standard-24": 2, "g2-standard-96": 8}
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
 APPLY = {"content-type": "application/apply-patch+yaml"}
+WEBHOOK_TRIES = 30
 SETTLED_SECONDS = 8.0  # Kueue decides within a second, but can pause for seconds on a busy machine
 
 
@@ -61,6 +62,12 @@ class QueueCluster:
         response = self.api.request(method, path, **options)
         while response.status_code == 429 and "Retry-After" in response.headers:
             time.sleep(float(response.headers["Retry-After"]))
+            response = self.api.request(method, path, **options)
+        # A manager that has just started, or is on a busy machine, leaves a webhook unanswered.
+        for _ in range(WEBHOOK_TRIES):
+            if response.status_code != 500 or "failed calling webhook" not in response.text:
+                break
+            time.sleep(1)
             response = self.api.request(method, path, **options)
         if response.is_error and response.status_code != 404:
             raise Refused(f"{method} {path}: {response.status_code} {response.text[:500]}")

@@ -13,7 +13,7 @@ HOURS, GPUS = 168.0, 36
 WEIGHTS = {"team-a": 3, "team-b": 2, "team-c": 1}
 # Each team asks for 60 % of the GPUs, which is more than the part of any of them, and begins with runs that wait.
 DEMAND, WAITING = 0.6, 12
-MEDIAN, SIGMA, LONGEST = 24.0, 0.4, 72.0
+MEDIAN, SIGMA, LONGEST = 8.0, 0.4, 24.0
 SIZES, CHECKPOINTS = (1, 2, 4), (0.0, 900.0, 3600.0, 7200.0)
 PRIORITIES = ("normal",) * 6 + ("urgent",)
 
@@ -69,6 +69,7 @@ def configurations(weights: dict[str, int] = WEIGHTS) -> dict[str, dict[str, Any
     teams = {
         "name": "teams",
         "admissionMode": "UsageBasedAdmissionFairSharing",
+        "queueingStrategy": "StrictFIFO",  # else small runs of one team pass large ones of another
         "preemption": {"withinClusterQueue": "Never"},
         "flavors": [{"flavor": "l4", "quota": quota(GPUS)}],
     }

@@ -1,0 +1,1 @@
+"""A load through the gateway, and what became of its requests."""

@@ -1,0 +1,46 @@
+"""A server that sleeps on an emulator: how long its start takes, whether it sleeps, and loads on its gateway."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.emulator import Emulator, eventually
+
+SERVER, NAMESPACE = "gemma", "llm"
+WINDOW_SECONDS = 3
+
+
+def window(emulator: Emulator, seconds: int = WINDOW_SECONDS) -> None:
+    """Lets the server sleep so long after its last request. The rules demand a window as long as its start."""
+    behavior = json.dumps({"spec": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": seconds}}}})
+    emulator.kubectl("-n", NAMESPACE, "patch", "hpa", SERVER, "--type=merge", "-p", behavior)
+
+
+def replicas(emulator: Emulator) -> int:
+    (deployment,) = emulator.get("deployments", "-n", NAMESPACE, f"--field-selector=metadata.name={SERVER}")
+    return int(deployment["spec"]["replicas"])
+
+
+def asleep(emulator: Emulator) -> None:
+    """Waits until the server has no replica."""
+    eventually(lambda: replicas(emulator) == 0, "the server sleeps", 180)
+
+
+@contextmanager
+def delayed(emulator: Emulator, seconds: float) -> Iterator[None]:
+    """Replicas are ready after that time."""
+    emulator.run("delay", f"server={seconds}")
+    try:
+        yield
+    finally:
+        emulator.run("delay", "none")
+
+
+def loaded(emulator: Emulator, *words: str, others: bool = False) -> list[dict[str, int]]:
+    """How the requests of each rate of a load ended. With `others`, some ended otherwise than the pages say."""
+    file = emulator.state / "load.json"
+    command = ("gke-ai", "load", "--stack", emulator.stack, "--json", str(file), *words)
+    emulator.run(*command, fails=others)
+    steps: list[dict[str, Any]] = json.loads(file.read_text())
+    return [step["kinds"] for step in steps]
