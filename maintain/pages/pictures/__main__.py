@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 from gke_ai.forecast.rehearse import blocks
-from gke_ai.forecast.render import rehearsal_picture, simulation_picture
+from gke_ai.forecast.render import rehearsal_picture, shares, simulation_picture
 from gke_ai.forecast.result import simulation
 from gke_ai.forecast.result.forecast import read
 from maintain.pages import write
@@ -17,6 +17,7 @@ def pictures() -> dict[str, Callable[[], str]]:
         "blocks.svg": lambda: blocks.picture(read(RECORDINGS / "blocks.json")),
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(RECORDINGS / "rehearsal.json")),
+        "shares.svg": lambda: shares.drawn(simulation.read(RECORDINGS / "shares.json")),
         "simulation.svg": lambda: simulation_picture.drawn(simulation.read(RECORDINGS / "simulation.json")),
         "training-resumes.svg": lambda: loss.drawn(json.loads(loss.RECORDING.read_text())),
     }

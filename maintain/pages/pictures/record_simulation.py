@@ -1,11 +1,11 @@
-"""Records the comparison of two quotas of the production stack, for the picture in docs/simulation.md.
+"""Records simulations for pictures: of two quotas of the production stack, and of three ways to share a week.
 
     make simulate STACK=prod JOBS=120 SEEDS=3 COMPARE=/tmp/six-and-six.yaml JSON=/tmp/simulation.json
-    emulator/run python -m maintain.pages.pictures.record_simulation /tmp/simulation.json
+    emulator/run python -m maintain.pages.pictures.record_simulation simulation /tmp/simulation.json
     make pictures
 
-Tutorial 10 writes the second configuration. The recording leaves out the runs of each day, which the picture does not
-show.
+Tutorial 10 writes the second configuration of the first. `tests/support/simulation/week.py` has the trace and the three
+configurations of the other, `shares`. A recording leaves out the runs of each day, which no picture shows.
 """
 
 import sys
@@ -14,8 +14,6 @@ from pathlib import Path
 from gke_ai.forecast.result.simulation import read
 from maintain.pages.pictures import RECORDINGS
 
-RECORDING = RECORDINGS / "simulation.json"
-
-
 if __name__ == "__main__":
-    RECORDING.write_text(read(Path(sys.argv[1])).written())
+    name, result = sys.argv[1:]
+    (RECORDINGS / f"{name}.json").write_text(read(Path(result)).written())
