@@ -2,7 +2,7 @@
 #
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
 # and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
-INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN PRICES \
+INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN RATES BURST PRICES \
 	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE SHARES
 # Those of the targets for maintainers.
 OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON PROGRAMS FOLDER
@@ -36,7 +36,7 @@ logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
 verify:  ## compare what the stack relies on with its cluster, and measure it
 smoke:  ## send requests to every server of a stack
-load:  ## send requests through the gateway at stated rates: make load [STACK=…] [RATES=1,2,4] [SECONDS=60] [BURST=200]
+load:  ## send requests through the gateway at stated rates: make load [STACK=…] [RATES=1,2,4] [BURST=200] [JSON=out.json] [PICTURE=out.svg]
 preview:  ## preview a stack, with the policies
 policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
 preview-json:  ## print Pulumi's JSON of a preview on a new stack

@@ -188,8 +188,6 @@ class _Reader:
             return str(reason)
         if self._case.get("deleteQueue"):
             return "a local queue that only Kueue's memory has"
-        if self._usage:
-            return "past usage, which no run has compared yet"
         if self._case.get("admissionError") or self._case.get("patchStatusErr"):
             return "an error of the API that the table injects"
         if any(item["metadata"].get("ownerReferences") for item in self._before):
