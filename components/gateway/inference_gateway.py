@@ -215,13 +215,12 @@ class GatewayRoute(Component):
     If a server does not get ready, the update fails, and the route stays as it was.
 
     It forwards the path `/v1` alone: vLLM checks an API key only there. It removes or replaces the headers by which an
-    endpoint picker orders requests. Load balancers change headers before they call the picker: traffic extensions run
-    last, https://cloud.google.com/service-extensions/docs/configure-traffic-extensions. Rules can divide requests by the model that
-    they name. They need a `ModelRouter`.
+    endpoint picker orders requests. Rules can divide requests by the model that they name. They need a `ModelRouter`.
 
     Sources: https://gateway-api.sigs.k8s.io/guides/traffic-splitting/,
     https://gateway-api-inference-extension.sigs.k8s.io/guides/inferencepool-rollout/,
-    https://docs.vllm.ai/en/stable/usage/security/
+    https://docs.vllm.ai/en/stable/usage/security/,
+    https://cloud.google.com/service-extensions/docs/configure-traffic-extensions (headers change before callouts)
 
     Example:
         GatewayRoute(

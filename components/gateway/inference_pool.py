@@ -1,5 +1,6 @@
 """The InferencePool of a model server, and its endpoint picker."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,11 +144,14 @@ class InferencePool(Component):
         served = pulumi.ResourceOptions(parent=self, hooks=late)
 
         access = permissions(namespace, picker, PICKER_RULES, self)
+        configured = yaml.safe_dump(plugins(args.held, args.requests_per_replica), sort_keys=False)
         config = k8s.core.v1.ConfigMap(
             *self.child(f"{namespace}/{picker}"),
             metadata={"name": picker, "namespace": namespace},
-            data={CONFIG_FILE: yaml.safe_dump(plugins(args.held, args.requests_per_replica), sort_keys=False)},
+            data={CONFIG_FILE: configured},
         )
+        # A picker reads its configuration once. That of one that holds nothing never changes.
+        checksum = {"checksum/config": hashlib.sha256(configured.encode()).hexdigest()}
         k8s.core.v1.Service(
             *self.child(f"{namespace}/{picker}"),
             # Its endpoint exists once a picker is ready, which its Deployment waits for.
@@ -203,7 +207,10 @@ class InferencePool(Component):
                 "strategy": {"type": "Recreate"},
                 "selector": {"match_labels": {"app": picker}},
                 "template": {
-                    "metadata": {"labels": {"app": picker, PICKER_LABEL: picker}},
+                    "metadata": {
+                        "labels": {"app": picker, PICKER_LABEL: picker},
+                        **({"annotations": checksum} if args.held else {}),
+                    },
                     "spec": picker_pod(namespace, pool, picker, args.held is not None),
                 },
             },

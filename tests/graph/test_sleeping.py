@@ -68,6 +68,14 @@ def test_the_picker_holds_as_many_requests_for_as_long_as_stated_and_sends_no_mo
     assert scraped == {"gemma-epp", "gemma-autoscaling"}
 
 
+def test_a_changed_bound_restarts_the_picker() -> None:
+    changed = configuration(EXAMPLE)
+    changed["gke-ai:serving"][0]["held"]["requests"] = 50
+    pods = [shared_record(config).one("Deployment", "gemma-epp") for config in (configuration(EXAMPLE), changed)]
+    annotations = [pod.inputs["spec"]["template"]["metadata"]["annotations"] for pod in pods]
+    assert annotations[0] != annotations[1]
+
+
 def test_a_picker_of_a_server_that_holds_nothing_is_as_before() -> None:
     record = shared_record(gateway_example())
     config = yaml.safe_load(record.one("ConfigMap", "gemma-epp").inputs["data"]["plugins.yaml"])

@@ -27,7 +27,7 @@ ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
 # Header with the `model` of a request, which routes match.
 MODEL_HEADER = "X-Gateway-Model-Name"
 # Headers by which the picker orders requests: the name of an InferenceObjective, and whose flow it is. No client may
-# set them: https://llm-d.ai/docs/guide/Installation/flow-control
+# set them. site-src/guides/flow-control.md
 OBJECTIVE_HEADER, FAIRNESS_HEADER = "x-gateway-inference-objective", "x-gateway-inference-fairness-id"
 # Requests that a replica gets at once where its limit is unknown: the default of the picker's `concurrency-detector`.
 UNKNOWN_REQUESTS = 100

@@ -43,9 +43,7 @@ CONTAINER_START_PRELOADED = StepDuration(
 # From the start of a server's container until it answers.
 MODEL_LOAD = StepDuration(120, f"{ASSUMPTION}: 2 minutes for any model")
 # What vLLM does beside reading the weights: processes, compilation and CUDA graphs. Measured by this project with vLLM
-# 0.31.0 and an 8B model on one H200: 113 to 117 s until the first token, of which 4 s read the weights from memory, and
-# 56 to 60 s with the files of an earlier compilation.
+# 0.31.0 and an 8B model on one H200: 113 to 117 s until the first token, of which 4 s read the weights from memory.
 ENGINE_START = StepDuration(110, "docs/evidence.md")
-ENGINE_START_COMPILED = StepDuration(55, "docs/evidence.md")
 # Until the autoscaler deletes a node without pods.
 NODE_IDLE = StepDuration(600, "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler")
