@@ -5,16 +5,22 @@ An eight-minute start, a start that never ends, a burst, and an endpoint picker 
     emulator/run pytest -s -m nightly tests/nightly/test_sleeping.py
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gke_ai.forecast.result.forecast import read
+from gke_ai.kube.objects import condition, holds
 from tests.cluster.test_sleeping import EXAMPLE, sections
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually
 from tests.support.sleeping import asleep, delayed, loaded, replicas, window
+from tests.support.tenants import job, spec
 
 pytestmark = pytest.mark.nightly
 REQUESTS, HELD, HELD_SECONDS = 500, 400, 120
@@ -29,6 +35,44 @@ def deployed() -> Iterator[Emulator]:
     with deployed_and_deleted(EXAMPLE, stated) as emulator:
         window(emulator)
         yield emulator
+
+
+def test_a_rehearsal_of_a_waking_says_which_run_gives_way_and_then_it_does(deployed: Emulator, tmp_path: Path) -> None:
+    asleep(deployed)
+    run = job(spec(2, priorityClassName="training"), "team", "run", namespace="llm")
+    deployed.kubectl("apply", "-f", written(tmp_path / "run.json", run))
+    eventually(lambda: holds(workload_of(deployed, "run"), "Admitted"), "the run has the GPUs", 120)
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(deployed.run("gke-ai", "snapshot", "--stack", deployed.stack))
+    (server,) = deployed.get("deployments", "-n", "llm", "--field-selector=metadata.name=gemma")
+    for folder, wanted in (("base", 0), ("change", 1)):
+        plain = {key: server["metadata"][key] for key in ("name", "namespace", "labels")}
+        spec_of_server = {**server["spec"], "replicas": wanted}
+        awake = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": plain, "spec": spec_of_server}
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "gemma.json", awake)
+    out = tmp_path / "out.json"
+    folders = ("--base", str(tmp_path / "base"), "--manifests", str(tmp_path / "change"))
+    print(deployed.run("gke-ai", "rehearse", *folders, "--snapshot", str(snapshot), "--json", str(out)))
+    forecast = read(out)
+    (evicted,) = forecast.evictions
+    assert (str(evicted.workload), str(evicted.preemptor)) == ("llm/job/run", "llm/deployment/gemma")
+    assert [str(entry.workload) for entry in forecast.starts] == ["llm/deployment/gemma"]
+
+    assert loaded(deployed, "--burst", "5") == [{"200": 5}]
+    happened = condition(workload_of(deployed, "run"), "Evicted")
+    assert (happened["status"], happened["reason"]) == ("True", "Preempted")
+    deployed.kubectl("-n", "llm", "delete", "job", "run")
+
+
+def written(file: Path, content: dict[str, Any]) -> str:
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+def workload_of(emulator: Emulator, run: str) -> dict[str, Any]:
+    found = emulator.get("workloads", "-n", "llm")
+    return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == run), {})
 
 
 def test_500_requests_at_zero(deployed: Emulator) -> None:
