@@ -173,7 +173,6 @@ def servers_do_not_wait_for_past_usage(server: Placed[AnyServer]) -> Iterator[Pr
         yield Problem(section.at("queue"), cause, remedy)
 
 
-
 @needs("gke-ai:queues")
 @rule
 def no_queue_preempts_its_own(stack: ResolvedStack) -> Iterator[Problem]:
