@@ -17,7 +17,7 @@ from tests.support.recorder import configuration
 from tests.support.sleeping import asleep, delayed, loaded, replicas, window
 
 EXAMPLE = "examples/sleeping-server.yaml"
-HELD, HELD_SECONDS = 40, 12
+HELD, HELD_SECONDS = 40, 40
 
 
 BODY = {"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 1}
@@ -63,8 +63,8 @@ def test_as_many_requests_as_are_held_wake_it_and_are_answered_and_the_others_ge
 
 def test_requests_that_wait_too_long_get_503_and_the_start_goes_on(deployed: Emulator) -> None:
     asleep(deployed)
-    with delayed(deployed, HELD_SECONDS + 20):
-        late = httpx.post(address(deployed), json=BODY, timeout=60, trust_env=False)
+    with delayed(deployed, HELD_SECONDS + 15):
+        late = httpx.post(address(deployed), json=BODY, timeout=2 * HELD_SECONDS, trust_env=False)
         assert (late.status_code, late.headers["Retry-After"]) == (503, "5")
         assert replicas(deployed) == 1
         eventually(lambda: loaded(deployed, "--burst", "5") == [{"200": 5}], "the next ones are answered", 60)
