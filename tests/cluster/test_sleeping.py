@@ -63,11 +63,13 @@ def test_as_many_requests_as_are_held_wake_it_and_are_answered_and_the_others_ge
 
 def test_requests_that_wait_too_long_get_503_and_the_start_goes_on(deployed: Emulator) -> None:
     asleep(deployed)
+    window(deployed, 60)
     with delayed(deployed, HELD_SECONDS + 15):
         late = httpx.post(address(deployed), json=BODY, timeout=2 * HELD_SECONDS, trust_env=False)
         assert (late.status_code, late.headers["Retry-After"]) == (503, "5")
         assert replicas(deployed) == 1
-        eventually(lambda: loaded(deployed, "--burst", "5") == [{"200": 5}], "the next ones are answered", 60)
+        eventually(lambda: loaded(deployed, "--burst", "5") == [{"200": 5}], "the next ones are answered", 90)
+    window(deployed)
 
 
 def test_no_client_chooses_its_flow_or_its_objective(deployed: Emulator) -> None:
