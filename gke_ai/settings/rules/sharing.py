@@ -7,12 +7,12 @@ from fractions import Fraction
 
 from gke_ai.catalog.kueue.cohort_tree import Cell, Member, cycle
 from gke_ai.catalog.quantities import format_quantity, parse_quantities, parse_quantity
-from gke_ai.settings.model import AnyServer, ClusterQueue, Cohort, CohortQuota, LocalQueue
+from gke_ai.settings.model import ClusterQueue, Cohort, CohortQuota, LocalQueue
 from gke_ai.settings.model.sharing import USAGE_BASED
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.resolved import Placed, ResolvedStack
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import common
-from gke_ai.settings.rules.common import each, join_names, needs, rule
+from gke_ai.settings.rules.common import join_names, needs, rule
 
 # Kueue takes a smaller one for 0: validateFairSharing in
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/webhooks/common.go
@@ -159,18 +159,6 @@ def one_strategy_preempts(stack: ResolvedStack) -> Iterator[Problem]:
         if len({*sharing.preemption_strategies}) == 1:
             cause = "the strategy is there twice. Kueue would not start"
         yield Problem(sharing.at("preemptionStrategies"), cause, "Keep one, by default LessThanInitialShare")
-
-
-@needs("gke-ai:serving", "gke-ai:queues")
-@each(lambda stack: stack.servers)
-def servers_do_not_wait_for_past_usage(server: Placed[AnyServer]) -> Iterator[Problem]:
-    """No server is in a cluster queue by past usage, in which its priority class decides nothing."""
-    section, queue = server.section, server.queue
-    if queue is not None and queue.section.admission_mode == USAGE_BASED:
-        cause = f"cluster queue {queue.section.name} admits by past usage, whatever the priority. A new replica of "
-        cause += f"{section.name} would wait behind the runs of everyone who used less"
-        remedy = "Use a local queue of another cluster queue for servers, or remove admissionMode"
-        yield Problem(section.at("queue"), cause, remedy)
 
 
 @needs("gke-ai:queues")
