@@ -6,19 +6,13 @@ The picker, Envoy, the autoscaler, prometheus-adapter and Prometheus are real.
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 
 from gke_ai.catalog.engines.inference_extension import FAIRNESS_HEADER, OBJECTIVE_HEADER
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually
-from tests.support.recorder import configuration
-from tests.support.sleeping import asleep, delayed, loaded, replicas, window
-
-EXAMPLE = "examples/sleeping-server.yaml"
-HELD, HELD_SECONDS = 40, 40
-
+from tests.support.sleeping import EXAMPLE, HELD, HELD_SECONDS, asleep, delayed, loaded, replicas, sections, window
 
 BODY = {"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 1}
 
@@ -26,17 +20,6 @@ BODY = {"model": "google/gemma-2-9b-it", "prompt": "Who?", "max_tokens": 1}
 def address(emulator: Emulator) -> str:
     (gateway,) = emulator.get("gateways", "-n", "llm")
     return f"http://{gateway['status']['addresses'][0]['value']}/v1/completions"
-
-
-def sections() -> dict[str, Any]:
-    """The example without warm hours, with less time and room for requests that wait."""
-    config = configuration(EXAMPLE)
-    (server,), (scaler,) = config["gke-ai:serving"], config["gke-ai:autoscaling"]
-    del scaler["warmHours"]
-    return {
-        "serving": [{**server, "held": {"requests": HELD, "seconds": HELD_SECONDS}}],
-        "autoscaling": [{**scaler, "scrapeIntervalSeconds": 5}],
-    }
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,8 @@ import pytest
 
 from gke_ai.forecast.result.forecast import read
 from gke_ai.kube.objects import condition, holds
-from tests.cluster.test_sleeping import EXAMPLE, sections
 from tests.support.emulator import Emulator, deployed_and_deleted, eventually
-from tests.support.sleeping import asleep, delayed, loaded, replicas, window
+from tests.support.sleeping import EXAMPLE, asleep, delayed, loaded, replicas, sections, window
 from tests.support.tenants import job, spec
 
 pytestmark = pytest.mark.nightly

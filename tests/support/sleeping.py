@@ -6,9 +6,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.support.emulator import Emulator, eventually
+from tests.support.recorder import configuration
 
+EXAMPLE = "examples/sleeping-server.yaml"
 SERVER, NAMESPACE = "gemma", "llm"
+HELD, HELD_SECONDS = 40, 40
 WINDOW_SECONDS = 3
+
+
+def sections() -> dict[str, Any]:
+    """The example without warm hours, with less time and room for requests that wait."""
+    config = configuration(EXAMPLE)
+    (server,), (scaler,) = config["gke-ai:serving"], config["gke-ai:autoscaling"]
+    del scaler["warmHours"]
+    return {
+        "serving": [{**server, "held": {"requests": HELD, "seconds": HELD_SECONDS}}],
+        "autoscaling": [{**scaler, "scrapeIntervalSeconds": 5}],
+    }
 
 
 def window(emulator: Emulator, seconds: int = WINDOW_SECONDS) -> None:
