@@ -122,6 +122,9 @@ class ServerAutoscaling(Component):
 
         if any(known[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             collect_metrics(spec, target, pulumi.ResourceOptions(parent=self))
+        own_metrics = [metric(known[item.metric], item, *place) for item in spec.metrics]
+        for item in own_metrics if spec.sleeps else ():
+            item["external"]["metric"]["name"] += metrics.OR_ZERO
         waking = waking_metrics(scaled) if spec.sleeps else []
         resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
             *self.main_child(f"{target.namespace}/{spec.name}", depends_on=before),
@@ -130,7 +133,7 @@ class ServerAutoscaling(Component):
                 "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": target.name},
                 "min_replicas": spec.min_replicas,
                 "max_replicas": spec.max_replicas,
-                "metrics": [*(metric(known[item.metric], item, *place) for item in spec.metrics), *waking],
+                "metrics": [*own_metrics, *waking],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
                     "scale_down": {

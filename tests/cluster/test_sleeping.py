@@ -55,6 +55,13 @@ def test_requests_that_wait_too_long_get_503_and_the_start_goes_on(deployed: Emu
     window(deployed)
 
 
+def test_a_server_whose_start_never_ends_sleeps_again(deployed: Emulator) -> None:
+    asleep(deployed)
+    with delayed(deployed, 3600):
+        assert loaded(deployed, "--burst", "2") == [{"503": 2}]
+        asleep(deployed)
+
+
 def test_no_client_chooses_its_flow_or_its_objective(deployed: Emulator) -> None:
     headers = {FAIRNESS_HEADER: f"mine-{time.time_ns()}", OBJECTIVE_HEADER: "first", FAIRNESS_HEADER.upper(): "mine"}
     assert httpx.post(address(deployed), json=BODY, headers=headers, timeout=60, trust_env=False).status_code == 200

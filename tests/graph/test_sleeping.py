@@ -46,7 +46,7 @@ def test_the_autoscaler_wakes_for_requests_at_the_picker_and_for_each_warm_windo
     spec = scaler_of(shared_record(configuration(EXAMPLE)))
     assert spec["minReplicas"] == 0
     own, demand, *windows = [item["external"] for item in spec["metrics"]]
-    assert own["metric"]["name"] == "vllm_num_requests_waiting"
+    assert own["metric"]["name"] == "vllm_num_requests_waiting_or_zero"
     assert demand["metric"] == {"name": metrics.DEMAND, "selector": {"matchLabels": {"job": "gemma-epp"}}}
     assert demand["target"] == {"type": "AverageValue", "averageValue": "256"}, "vLLM's default on L4"
     labels = [window["metric"]["selector"]["matchLabels"] for window in windows]

@@ -25,6 +25,9 @@ TPU_MEMORY = "tpuMemory"
 # What wakes a server without replicas: requests at its endpoint picker, held and running. And whether it is one of its
 # warm hours, in minutes of the week (UTC) from Sunday, as the labels `begin` and `end` of an autoscaler say.
 DEMAND, WARM = "gke_ai_requests", "gke_ai_warm_hours"
+# End of the name of an engine's metric that is 0 without series. An autoscaler with an unknown metric never scales in,
+# so a server whose start fails would never sleep again.
+OR_ZERO = "_or_zero"
 # A series that a picker always has; those of requests begin with the first one.
 PICKER_SERIES = "inference_pool_ready_pods"
 # Metrics that count requests, with the state of those requests.
@@ -84,6 +87,11 @@ def query(metric: str, cluster: str) -> str:
     if metric == TPU_MEMORY:
         return f"{average('memory_used')} / {average('memory_total')}"
     return average("<<.Series>>")
+
+
+def or_zero(metric: Metric, cluster: str) -> str:
+    """Returns the query of an engine's metric that is 0 without series."""
+    return query(metric.key, cluster).replace("<<.Series>>", metric.series) + " or vector(0)"
 
 
 def demand_query(cluster: str) -> str:
