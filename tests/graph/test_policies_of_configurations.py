@@ -37,6 +37,7 @@ LEFT_OPEN: dict[str, set[str]] = {
     "examples/shared-fleet.yaml": OPEN_CLUSTER,
     # A gateway inside the network, without a certificate.
     "examples/inference-gateway.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
+    "examples/sleeping-server.yaml": {"gateways-encrypt", *OPEN_CLUSTER},
 }
 
 
