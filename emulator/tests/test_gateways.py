@@ -212,6 +212,18 @@ def test_the_picker_prefers_the_replica_with_the_shortest_queue(api: httpx.Clien
             eventually(lambda: name not in pods(api, "old") and len(pods(api, "old")) == 2, "a new pod")
 
 
+def test_the_picker_takes_a_path_with_a_query_for_completions(api: httpx.Client) -> None:
+    address, chat = works(api), {"messages": [{"role": "user", "content": "hi"}]}
+    requests: dict[str, Object] = {"chat/completions": chat, "completions": {"prompt": "hi"}}
+    codes = {
+        f"{path}{query}": CLIENT.post(f"{address}/{path}{query}", json={"model": MODEL, **request}).status_code
+        for path, request in requests.items()
+        for query in ("", "?user=1")
+    }
+    assert [path for path, code in codes.items() if code != 200] == ["chat/completions?user=1"]
+    assert codes["chat/completions?user=1"] == 400
+
+
 def test_each_pool_gets_its_share_of_the_requests_and_one_with_weight_0_nothing(api: httpx.Client) -> None:
     address = works(api)
     with weights(api, old=90, new=10):
