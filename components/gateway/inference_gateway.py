@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION, MAX_DRAIN_SECONDS, MAX_WEIGHT
-from gke_ai.catalog.engines.inference_extension import FAIRNESS_HEADER, MODEL_HEADER, OBJECTIVE_HEADER, UNKNOWN_REQUESTS
+from gke_ai.catalog.engines.inference_extension import FAIRNESS_HEADER, MODEL_HEADER, OBJECTIVE_HEADER
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
 from gke_ai.components.arguments import Input, Part, Refused, components_in, takes
@@ -158,7 +158,7 @@ class InferenceGateway(Component):
                 drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
                 proxy_range=vpc.proxy_cidr if vpc else None,
                 held=server.held,
-                requests_per_replica=component.placed.running_limit or UNKNOWN_REQUESTS,
+                requests_per_replica=component.placed.requests_per_replica,
                 isolated=server.namespace in isolated,
                 guarded=section.api_key,
             )

@@ -227,8 +227,10 @@ def external_rules(cluster: str, engines: Sequence[str], wakes: bool) -> list[di
         return {"seriesQuery": series, "resources": place, "name": {"matches": "", "as": name}, "metricsQuery": query}
 
     of_pods = {"overrides": {POD_NAMESPACE: {"resource": "namespace"}}}
-    waking = {metrics.DEMAND: metrics.demand_query(cluster), metrics.WARM: metrics.warm_query()}
-    waking |= {f"{name}{metrics.OR_ZERO}": metrics.or_zero(metric, cluster) for name, metric in own.items()}
+    waking: dict[str, str] = {}
+    if wakes:
+        waking = {metrics.DEMAND: metrics.demand_query(cluster), metrics.WARM: metrics.warm_query()}
+        waking |= {f"{name}{metrics.OR_ZERO}": metrics.or_zero(metric, cluster) for name, metric in own.items()}
     return [
         *(
             rule(
@@ -236,5 +238,5 @@ def external_rules(cluster: str, engines: Sequence[str], wakes: bool) -> list[di
             )
             for metric in own.values()
         ),
-        *(rule(metrics.PICKER_SERIES, name, expression) for name, expression in waking.items() if wakes),
+        *(rule(metrics.PICKER_SERIES, name, expression) for name, expression in waking.items()),
     ]

@@ -122,9 +122,7 @@ class ServerAutoscaling(Component):
 
         if any(known[scaled.metric].of_server for scaled in spec.metrics) and not monitored:
             collect_metrics(spec, target, pulumi.ResourceOptions(parent=self))
-        own_metrics = [metric(known[item.metric], item, *place) for item in spec.metrics]
-        for item in own_metrics if spec.sleeps else ():
-            item["external"]["metric"]["name"] += metrics.OR_ZERO
+        own_metrics = [metric(known[item.metric], item, *place, or_zero=spec.sleeps) for item in spec.metrics]
         waking = waking_metrics(scaled) if spec.sleeps else []
         resource = k8s.autoscaling.v2.HorizontalPodAutoscaler(
             *self.main_child(f"{target.namespace}/{spec.name}", depends_on=before),
@@ -220,13 +218,14 @@ def metric(
     namespace: str,
     containers: list[str],
     job: str | None = None,
+    or_zero: bool = False,
 ) -> Any:
     """One metric of the autoscaler, as its adapter names and selects it.
 
     `containers` may have the TPUs. `job` is the PodMonitoring that selects the server's metrics. Default: all metrics
-    of the namespace.
+    of the namespace. With `or_zero`, the metric is 0 while no replica has it.
     """
-    identifier: dict[str, Any] = {"name": described.name(adapter)}
+    identifier: dict[str, Any] = {"name": described.name(adapter) + (metrics.OR_ZERO if or_zero else "")}
     amount = parse_quantity(scaled.target)
     # As the API returns it.
     written = format_bytes(amount) if metrics.in_bytes(scaled.metric, adapter) else format_cpu(amount)
@@ -256,13 +255,15 @@ def check_waking(args: ServerAutoscalingArguments, adapter: str, title: str) -> 
 def waking_metrics(scaled: ScaledServer) -> list[Any]:
     """What a server without replicas wakes for: requests at its endpoint picker, and each of its warm hours."""
     assert scaled.target is not None
+    assert scaled.server is not None
 
     def external(name: str, labels: dict[str, str], target: int) -> dict[str, Any]:
         identifier = {"name": name, "selector": {"match_labels": labels}}
         return {"type": "External", "external": {"metric": identifier, "target": average(str(target))}}
 
     windows = [external(metrics.WARM, {"begin": str(b), "end": str(e)}, 1) for b, e in scaled.warm_windows]
-    return [external(metrics.DEMAND, {"job": picker_name(scaled.target.name)}, scaled.requests_per_replica), *windows]
+    at_once = scaled.server.requests_per_replica
+    return [external(metrics.DEMAND, {"job": picker_name(scaled.target.name)}, at_once), *windows]
 
 
 def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[str]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def remove_run(stack: Stack, run: str) -> None:
     runs.remove(stack, run)
 
 
-def rates(text: str) -> tuple[float, ...]:
+def _rates(text: str) -> tuple[float, ...]:
     """Requests per second, in the order in which they are sent."""
     try:
         found = tuple(float(rate) for rate in text.split(","))
@@ -117,7 +117,7 @@ gke-ai load gemma --stack prod --burst 200    # at once, through the route gemma
 """)
 @click.argument("route", default="")
 @options.option(
-    "--rates", type=options.Checked("rates", rates), default="1", help="requests per second, one after the other"
+    "--rates", type=options.Checked("rates", _rates), default="1", help="requests per second, one after the other"
 )
 @options.option("--seconds", type=click.FloatRange(1, 3600), default=60, show_default=True, help="length of each rate")
 @options.option("--burst", type=click.IntRange(1, 2000), default=None, help="send so many requests at once instead")

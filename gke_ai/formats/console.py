@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -11,6 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai.terminal import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 LOG_WIDTH = 160  # columns, without a terminal
 # Columns of tables with reasons. Names must not wrap.
@@ -29,6 +33,14 @@ class PlainConsole(Console):
 def new_console(log_width: int = LOG_WIDTH) -> Console:
     """Returns a console as wide as the terminal. Without a terminal, as in a log, it has `log_width` columns."""
     return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else log_width)
+
+
+def new_progress(console: Console) -> Progress:
+    """Returns a bar that counts up to a total, for a terminal alone."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def show(parts: Iterable[RenderableType]) -> None:

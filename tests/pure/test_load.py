@@ -7,9 +7,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from gke_ai.cli.look import rates
+from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.load.command import Options, chosen, load, sentences
 from gke_ai.ops.load.picture import drawn
 from gke_ai.ops.load.requests import Step, percentile, prompt
@@ -146,6 +147,7 @@ def test_a_route_is_named_where_there_are_several() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1,,2", "0", "-1", "1001"])
 def test_rates_that_nobody_can_send_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no list of rates"):
-        rates(text)
-    assert rates("0.5,1000") == (0.5, 1000.0)
+    rates = next(option.type for option in gke_ai.commands["load"].params if option.name == "rates")
+    with pytest.raises(click.BadParameter, match="is no list of rates"):
+        rates.convert(text, None, None)
+    assert rates.convert("0.5,1000", None, None) == (0.5, 1000.0)

@@ -15,9 +15,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gke_ai.formats.console import new_console, new_table
+from gke_ai.formats.console import new_console, new_progress, new_table
 from gke_ai.formats.sentences import join_names
 from gke_ai.ops.load.picture import drawn
 from gke_ai.ops.load.requests import MAX_OPEN, Step, kind, send
@@ -101,9 +100,8 @@ def sent(route: ModelRoute, key: str, options: Options, console: Console) -> Ite
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[Reply], None]]:
     """Shows how many requests have ended, and how: a bar on a terminal, a line at the begin in a log."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     kinds: dict[str, int] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with new_progress(console) as bar:
         task = bar.add_task(escape(title), total=total)
         if not console.is_terminal:
             console.print(f"{title} …")

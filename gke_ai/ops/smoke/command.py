@@ -18,11 +18,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.formats.console import new_console, new_table
+from gke_ai.formats.console import new_console, new_progress, new_table
 from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import waiting_containers
@@ -168,10 +167,9 @@ def why_unready(pods: list[Object]) -> str:
 @contextmanager
 def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], None]]:
     """Shows how many requests have ended: a bar on a terminal, a line per quarter in a log."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     done = 0
 
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with new_progress(console) as progress:
         task = progress.add_task(escape(name), total=total)
         if not console.is_terminal:
             console.print(f"{name}: {total} requests at once …")

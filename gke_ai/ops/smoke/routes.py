@@ -46,7 +46,7 @@ class ModelRoute:
 
     def headers(self, key: str) -> dict[str, str]:
         """Headers of a request with the stack's key, or the tenant's. None is needed without a key."""
-        own = tenant_api_key(key, self.namespace) if self.of_tenant and key else key
+        own = self._own_key(key)
         return {**({"Authorization": f"Bearer {own}"} if own else {}), **({"Host": self.host} if self.host else {})}
 
     def send(self, key: str, answered: Callable[[], None]) -> tuple[list[Reply], float]:
@@ -60,12 +60,16 @@ class ModelRoute:
         from kubernetes.client import ApiClient, Configuration
 
         configuration = Configuration(host=self.url)
-        configuration.api_key["key"] = tenant_api_key(key, self.namespace) if self.of_tenant and key else key
+        configuration.api_key["key"] = self._own_key(key)
         configuration.connection_pool_maxsize = connections
         configuration.tls_server_name = self.host or None
         configuration.proxy = None
         configuration.retries = False
         return ApiClient(configuration)
+
+    def _own_key(self, key: str) -> str:
+        """The key that the route accepts: the stack's, or the tenant's that follows from it."""
+        return tenant_api_key(key, self.namespace) if self.of_tenant and key else key
 
 
 def model_routes(outputs: Mapping[str, Any]) -> Iterator[ModelRoute]:

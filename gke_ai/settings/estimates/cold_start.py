@@ -118,18 +118,14 @@ def wakings(scaled: Sequence[ScaledServer], placed: Sequence[Placed[Workload]]) 
         server = scaler.server
         if not scaler.section.sleeps or server is None or (held := server.section.held) is None:
             continue
-        section = server.section
         modes = {pool.section.capacity.mode for pool in server.pools} or {"onDemand"}
-        size = section.checkpoint_bytes if section.hub_ids else None
         parts = [
             ("the autoscaler", SEEN_SECONDS),
             *([("preemption", grace)] if (grace := _longest_grace(server, placed)) else []),
             ("a node", max(NODE_READY[mode].seconds for mode in modes)),
-            ("its container", _IMAGES[_image(server) or "pulled"]),
-            *([("the weights", seconds(size, _ways(server)))] if size else []),
-            ("the engine", ENGINE_START.seconds),
+            *_start_parts(server),
         ]
-        yield Waking(f"{section.namespace}/{section.name}", tuple(parts), held.seconds)
+        yield Waking(f"{server.section.namespace}/{server.section.name}", tuple(parts), held.seconds)
 
 
 def _longest_grace(server: Placed[AnyServer], placed: Sequence[Placed[Workload]]) -> int:
@@ -163,9 +159,17 @@ def estimates(servers: Sequence[Placed[AnyServer]], measured: Calibration) -> It
 
 def start_seconds(placed: Placed[AnyServer]) -> int:
     """About how long a replica takes from its node to its first answer, in seconds."""
-    size = placed.section.checkpoint_bytes
-    reading = seconds(size, _ways(placed)) if size and placed.section.hub_ids else 0.0
-    return round(_IMAGES[_image(placed) or "pulled"] + reading + ENGINE_START.seconds)
+    return round(sum(took for _, took in _start_parts(placed)))
+
+
+def _start_parts(placed: Placed[AnyServer]) -> list[tuple[str, float]]:
+    """What a replica with a node does until its first answer, with the time in seconds."""
+    size = placed.section.checkpoint_bytes if placed.section.hub_ids else None
+    return [
+        ("its container", _IMAGES[_image(placed) or "pulled"]),
+        *([("the weights", seconds(size, _ways(placed)))] if size else []),
+        ("the engine", ENGINE_START.seconds),
+    ]
 
 
 def streams(pool: Pool, image: str, zone: str) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.inference_extension import UNKNOWN_REQUESTS
 from gke_ai.catalog.engines.metrics import TPU_CONTAINERS, TPU_MEMORY, Metric, Range, metrics_of, range_of
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.quantities import GI
@@ -58,11 +57,6 @@ class ScaledServer:
         if self.section.tpu_container is not None:
             return [self.section.tpu_container]
         return list(dict.fromkeys([*([self.server.section.container] if self.server else []), *TPU_CONTAINERS]))
-
-    @property
-    def requests_per_replica(self) -> int:
-        """Requests that a replica runs at once. The gateway sends a server that holds requests no more."""
-        return (self.server and self.server.running_limit) or UNKNOWN_REQUESTS
 
     @property
     def warm_windows(self) -> list[tuple[int, int]]:

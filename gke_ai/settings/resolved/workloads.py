@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.inference_extension import UNKNOWN_REQUESTS
 from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric
 from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, volume_type
@@ -80,6 +81,11 @@ class Placed(Generic[AnyWorkload]):
             return self.section.running_limit(self.nodes) if isinstance(self.section, Server) else None
         except LookupError:  # other rules report the missing slice
             return None
+
+    @property
+    def requests_per_replica(self) -> int:
+        """Requests that the gateway sends a replica at once, if it holds those above."""
+        return self.running_limit or UNKNOWN_REQUESTS
 
     @property
     def scratch_disk(self) -> str | None:
