@@ -86,7 +86,7 @@ def main() -> None:
     for name, part in PARTS.items():
         if chosen in ("", name):
             options = f"-p maintain.times -p maintain.nightly -m nightly -n 3 --dist {part.at_a_time} --durations 12"
-            command = [sys.executable, "-m", "pytest", *options.split(), *part.files]
+            command = [sys.executable, "-m", "pytest", *options.split(), "--timeout", "0", *part.files]
             print(f"part {name}", flush=True)
             if subprocess.run(command, check=False).returncode:
                 failed.append(name)

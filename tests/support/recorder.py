@@ -166,11 +166,15 @@ class Cloud(mocks.Mocks):
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         state = dict(args.inputs)
-        if args.typ == "gcp:container/cluster:Cluster" and not self.preview:
-            state |= {"endpoint": "192.0.2.1", "masterAuth": pulumi.Output.secret({"clusterCaCertificate": "Q0E="})}
-            state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
         if args.typ == "gcp:container/cluster:Cluster":
+            if not self.preview:
+                state |= {"endpoint": "192.0.2.1", "masterAuth": {"clusterCaCertificate": "Q0E="}}
+                state |= {"nodeLocations": list(node_zones(args.inputs["location"]))}
             state |= self.kept
+            if not self.preview:
+                # Last: one that nothing awaits stays pending, because this thread's event loop ends with the answer,
+                # and the program would wait for it without an end.
+                state["masterAuth"] = pulumi.Output.secret(state["masterAuth"])
         if args.typ == "kubernetes:core/v1:ConfigMap" and not self.preview:
             metadata = state["metadata"]
             state["metadata"] = {**metadata, "uid": f"uid of {metadata.get('namespace')}/{metadata['name']}"}
