@@ -10,7 +10,7 @@ from emulator.cloud import etcd
 from emulator.cloud.folder import Folder
 from emulator.machine import processes
 
-KUBERNETES_VERSION = "v1.36.1"
+KUBERNETES_VERSION = "v1.37.2"
 # GKE's own range for Services (https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#service-range).
 # Kubernetes' default range for Services would overlap with KWOK's pod addresses.
 SERVICE_RANGE = "34.118.224.0/20"
@@ -67,8 +67,7 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                     # Adds the toleration of the accelerator's taint to pods that request it, as GKE does.
                     {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
                     # Mutating policies (beta in Kubernetes) add the other tolerations that GKE adds.
-                    # A HorizontalPodAutoscaler may have no replica, as in 1.37.
-                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true,HPAScaleToZero=true"},
+                    {"key": "feature-gates", "value": "MutatingAdmissionPolicy=true"},
                     {"key": "runtime-config", "value": "admissionregistration.k8s.io/v1beta1=true"},
                 ],
             },
@@ -76,7 +75,6 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                 "name": "kube-controller-manager",
                 "extraArgs": [
                     no_leader_election,
-                    {"key": "feature-gates", "value": "HPAScaleToZero=true"},
                     # Its check of types takes 13 CPU-seconds of a first update, and nothing reads its result.
                     {"key": "controllers", "value": "*,-validatingadmissionpolicy-status-controller"},
                     # As on GKE, each controller has its own ServiceAccount and permissions. Policies identify

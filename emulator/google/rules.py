@@ -27,8 +27,8 @@ from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES, UnknownMachine, 
 from gke_ai.catalog.project.addresses import MAX_AUTHORIZED_NETWORKS
 from gke_ai.catalog.project.identities import pool_name
 
-GKE_VERSION = "1.36.1-gke.1027000"
-"""The emulator's only version, on every release channel: that of its Kubernetes binaries."""
+GKE_VERSION = "1.37.1-gke.2097000"
+"""The emulator's only version, on every release channel: GKE has no later patch of its Kubernetes' minor version."""
 DEFAULT_MACHINE = "e2-medium"  # https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools
 # Shortest and longest life of a node without flex-start:
 # https://cloud.google.com/compute/docs/instances/limit-vm-runtime#restrictions

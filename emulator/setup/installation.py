@@ -30,7 +30,7 @@ from emulator.machine.paths import CACHE, LOCK
 from emulator.machine.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
 from emulator.setup import archive
 from emulator.setup.go_build import exclusive, go_version, install
-from emulator.setup.toolchain import BY_NAME, KUBERNETES, NIGHTLY, TOOLS, WITH_CHARTS, Module, Tool
+from emulator.setup.toolchain import BY_NAME, KUEUE, NIGHTLY, TOOLS, WITH_CHARTS, Module, Tool
 from gke_ai.workspace.emulation import INSTALLED
 
 # Plugins in emulator/bin, each with the Python package whose version it reports.
@@ -282,7 +282,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
         '    [ -s "$program" ] || rm -f "$program" || :',
         "done",
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
-        f"export GKE_AI_CHARTS={shlex.quote(str(folders[KUBERNETES.name] / 'charts'))}",
+        f"export GKE_AI_CHARTS={shlex.quote(str(folders[KUEUE.name] / 'charts'))}",
         f"export GKE_AI_OTHER_CHARTS={shlex.quote(os.pathsep.join(others))}",
         f"plugins={shlex.quote(' '.join(plugins))}",
         f"tools={shlex.quote(os.pathsep.join(map(str, search)))}",

@@ -1,7 +1,7 @@
 """The emulator's command-line tools, the Go modules that pin them, and the folders that they are installed in.
 
-Each folder of `emulator/tools` is a Go module that pins its tools and all their dependencies (go.mod, go.sum). The
-Kubernetes-based tools share one module: shared packages compile once. A program is installed in
+Each folder of `emulator/tools` is a Go module that pins its tools and all their dependencies (go.mod, go.sum). Tools
+that need the same versions of libraries share one: shared packages compile once. A program is installed in
 `CACHE/tools/<module>-<key>/bin`; the key is a hash of everything that the build depends on. `emulator.setup.go_build`
 builds them. Standard library only.
 """
@@ -44,7 +44,7 @@ class Module:
 
     Attributes:
         name: Name of the folder.
-        stamps: Go variables that hold a version; a build from source leaves them empty. `{version}` (v1.36.1),
+        stamps: Go variables that hold a version; a build from source leaves them empty. `{version}` (v1.37.2),
             `{major}` and `{minor}` are those of the Go module after the `@`.
         ships: Files that are copied out of the module cache with the first tool that is built.
     """
@@ -58,7 +58,7 @@ class Module:
         return MODULES / self.name
 
     def version(self, path: str) -> str:
-        """The version of a Go module as go.mod pins it: `v1.36.1`."""
+        """The version of a Go module as go.mod pins it: `v1.37.2`."""
         pins = self.source / "go.mod"
         pinned = re.search(rf"^\s*(?:require\s+)?{re.escape(path)} (v\S+)", pins.read_text(), re.M)
         if not pinned:
@@ -149,9 +149,12 @@ KUBERNETES = Module(
         "k8s.io/component-base/version.gitVersion": "{version}@k8s.io/kubernetes",
         "k8s.io/component-base/version.gitMajor": "{major}@k8s.io/kubernetes",
         "k8s.io/component-base/version.gitMinor": "{minor}@k8s.io/kubernetes",
-        "helm.sh/helm/v3/internal/version.version": "{version}@helm.sh/helm/v3",
-        **VISIBILITY,
     },
+)
+# Kueue and JobSet don't build with the libraries of later releases of Kubernetes.
+KUEUE = Module(
+    "kueue",
+    stamps={"helm.sh/helm/v3/internal/version.version": "{version}@helm.sh/helm/v3", **VISIBILITY},
     ships=CHARTS,
 )
 PULUMI = Module(
@@ -213,7 +216,7 @@ TOOLS = (
     ),
     Tool(
         "kwok",
-        KUBERNETES,
+        KUEUE,
         "sigs.k8s.io/kwok",
         {"kwok": "sigs.k8s.io/kwok/cmd/kwok", "kwokctl": "sigs.k8s.io/kwok/cmd/kwokctl"},
         seconds=20,
@@ -221,18 +224,18 @@ TOOLS = (
     ),
     Tool(
         "helm",
-        KUBERNETES,
+        KUEUE,
         "helm.sh/helm/v3",
         {"helm": "helm.sh/helm/v3/cmd/helm"},
         seconds=12,
         version_arguments={"helm": ("version", "--short")},
     ),
-    Tool("kueue", KUBERNETES, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
+    Tool("kueue", KUEUE, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
     # Kueue for simulations: it tries waiting workloads again 1 ms after quota is free, not 1 s, and the clock of past
     # usage is the time of its configuration file. docs/decisions/0016-simulated-time.md
     Tool(
         "kueue-simulation",
-        KUBERNETES,
+        KUEUE,
         "sigs.k8s.io/kueue",
         {"kueue-v0.19.2-simulated": "sigs.k8s.io/kueue/cmd/kueue"},
         seconds=40,
@@ -268,7 +271,7 @@ TOOLS = (
             ),
         ),
     ),
-    Tool("jobset", KUBERNETES, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),
+    Tool("jobset", KUEUE, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),
     Tool(
         "pulumi",
         PULUMI,

@@ -9,13 +9,13 @@ from pathlib import Path
 import yaml
 
 from emulator.setup.go_build import sources
-from emulator.setup.toolchain import KUBERAY, KUBERNETES, TRAINER
+from emulator.setup.toolchain import KUBERAY, KUEUE, TRAINER
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, LABELS
 
 # Folders of the sources with names that the managers read or write, by Go module, with what pins it.
 FOLDERS = {
-    "sigs.k8s.io/kueue": (KUBERNETES, ("apis", "pkg")),
-    "sigs.k8s.io/jobset": (KUBERNETES, ("api", "pkg")),
+    "sigs.k8s.io/kueue": (KUEUE, ("apis", "pkg")),
+    "sigs.k8s.io/jobset": (KUEUE, ("api", "pkg")),
     "github.com/kubeflow/trainer/v2": (TRAINER, ("pkg",)),
     "github.com/ray-project/kuberay/ray-operator": (KUBERAY, ("apis", "controllers")),
 }

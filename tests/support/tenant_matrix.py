@@ -14,7 +14,7 @@ import yaml
 
 from emulator.machine.paths import ROOT
 from emulator.setup.go_build import sources
-from emulator.setup.toolchain import KUBERAY, KUBERNETES, TRAINER
+from emulator.setup.toolchain import KUBERAY, KUBERNETES, KUEUE, TRAINER
 from gke_ai.components.queues.tenant import rules
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
 
@@ -37,7 +37,7 @@ PACKAGES = {
     "autoscaling": (KUBERNETES, "k8s.io/api", "autoscaling/v2"),
     "policy": (KUBERNETES, "k8s.io/api", "policy/v1"),
     "meta": (KUBERNETES, "k8s.io/apimachinery", "pkg/apis/meta/v1"),
-    "jobset": (KUBERNETES, "sigs.k8s.io/jobset", "api/jobset/v1alpha2"),
+    "jobset": (KUEUE, "sigs.k8s.io/jobset", "api/jobset/v1alpha2"),
     "trainer": (TRAINER, "github.com/kubeflow/trainer/v2", "pkg/apis/trainer/v1alpha1"),
     "ray": (KUBERAY, "github.com/ray-project/kuberay/ray-operator", "apis/ray/v1"),
 }
