@@ -2,7 +2,7 @@
 #
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
 # and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
-INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN RATES BURST PRICES \
+INPUTS := STACK CONFIG RUN RUN_FILE SERVER SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN RATES BURST PRICES \
 	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE SHARES
 # Those of the targets for maintainers.
 OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON PROGRAMS FOLDER
@@ -31,7 +31,7 @@ up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.y
 status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…] [SHARES=1] [BLOCKS=out.svg]
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
-when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
+when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml|SERVER=name [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
 verify:  ## compare what the stack relies on with its cluster, and measure it

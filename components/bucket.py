@@ -10,7 +10,7 @@ from gke_ai.components.arguments import Arguments, Input, Refused, project_of, t
 from gke_ai.components.base import Component
 from gke_ai.components.support.alone import check_alone
 from gke_ai.components.support.identity import member_of, project_number
-from gke_ai.settings.model import Bucket, FuseVolume
+from gke_ai.settings.model import Bucket, FolderGrant, FuseVolume
 from gke_ai.settings.problems import Problem
 
 DAY_SECONDS = 86400
@@ -84,13 +84,14 @@ class ModelBucket(Component):
             number = project_number(project, f"The grants of bucket {spec.name} need", self)
             pool = args.workload_pool or ""
             for grant in spec.grants:
+                of_folder = grant if isinstance(grant, FolderGrant) else None
+                parts = (spec.name, grant.namespace, grant.service_account, grant.role.removeprefix("roles/"))
                 gcp.storage.BucketIAMMember(
-                    *self.child(
-                        f"{spec.name}/{grant.namespace}/{grant.service_account}/{grant.role.removeprefix('roles/')}"
-                    ),
+                    *self.child("/".join((*parts, of_folder.folder) if of_folder else parts)),
                     bucket=bucket.name,
                     role=grant.role,
                     member=member_of(number, project, grant.namespace, grant.service_account, pool),
+                    condition={"title": "folder", "expression": of_folder.condition(spec.name)} if of_folder else None,
                 )
 
         self.bucket_name = bucket.name

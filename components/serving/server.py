@@ -10,7 +10,7 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.engines.engine import ENGINES, HTTP_PORT, Engine
 from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
-from gke_ai.catalog.engines.model_cache import MOUNT_PATH
+from gke_ai.catalog.engines.model_cache import COMPILED_PATH, MOUNT_PATH, compiled_folder
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.arguments import Input, Refused
@@ -28,7 +28,7 @@ PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
 FORCE = {"pulumi.com/patchForce": "true"}
 MONITORING_INTERVAL = "30s"
-SCRATCH_VOLUME, CACHE_VOLUME = "ephemeral-volume", "models"
+SCRATCH_VOLUME, CACHE_VOLUME, COMPILED_VOLUME = "ephemeral-volume", "models", "compiled"
 
 S_co = TypeVar("S_co", bound=Server, covariant=True)
 
@@ -295,18 +295,26 @@ def cache_metadata(server: Server) -> "k8s.meta.v1.ObjectMetaArgsDict":
 
 
 def cache_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
-    """The mount of the bucket with the model, if the pods mount it."""
-    return [{"name": CACHE_VOLUME, "mount_path": MOUNT_PATH, "read_only": True}] if server.bucket_mounts else []
+    """The mounts of the bucket with the model, and of its folder for compiled code, if the pods have them."""
+    mounts: list[k8s.core.v1.VolumeMountArgsDict] = []
+    if server.bucket_mounts:
+        mounts.append({"name": CACHE_VOLUME, "mount_path": MOUNT_PATH, "read_only": True})
+    if server.model_cache and server.model_cache.compile_cache:
+        mounts.append({"name": COMPILED_VOLUME, "mount_path": COMPILED_PATH})
+    return mounts
 
 
 def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
-    """The bucket with the model, and its file cache if that is in memory."""
+    """The bucket with the model, its folder for compiled code, and its file cache if that is in memory."""
     cached = server.cached_model
     if cached is None or cached.mount is None:
         return []
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
         workload.bucket_volume(CACHE_VOLUME, cached.mount.bucket, cached.mount_options, read_only=True)
     ]
+    if cached.section.compile_cache:
+        options = f"{fuse.MOUNT_OPTIONS},only-dir={compiled_folder(server.namespace, server.name)}"
+        volumes.append(workload.bucket_volume(COMPILED_VOLUME, cached.mount.bucket, options, read_only=False))
     if cached.section.file_cache_medium == "memory":
         size = f"{cached.file_cache_gib}Gi"
         volumes.append({"name": fuse.CACHE_VOLUME, "empty_dir": {"medium": "Memory", "size_limit": size}})

@@ -187,29 +187,42 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
     simulate(Options(name, config, **named))
 
 
-@verb("gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
-@click.argument("file", type=options.FILE, envvar=options.variable("run-file"))
+@verb("""
+gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval
+gke-ai when --server gemma --stack prod
+""")
+@click.argument("file", type=options.FILE, envvar=options.variable("run-file"), required=False)
 @options.stack_options
+@options.option("--server", default="", help="ask about one more replica of this server of the stack, in place of FILE")
 @options.snapshot_option
 @options.option("--interval", is_flag=True, help="also say within which time it starts, if it waits")
 @options.option("--seed", type=int, default=1, show_default=True, help="seed of the drawn durations")
 @options.json_option
 @options.always_on_emulator
 def when(
-    file: Path, stack: str, config: Path | None, snapshot: Path | None, interval: bool, seed: int, json: Path | None
+    file: Path | None,
+    stack: str,
+    config: Path | None,
+    server: str,
+    snapshot: Path | None,
+    interval: bool,
+    seed: int,
+    json: Path | None,
 ) -> None:
     """Asks Kueue whether a run would start now, which runs it would preempt, and what it waits for.
 
     FILE has one run as it stands in `training` or `batch` of the configuration, or the manifest of a Job, a JobSet or a
     Workload with a local queue. A temporary cluster gets the state of the snapshot, or of the stack's cluster, and then
     the run: the real Kueue decides. Nothing is submitted to your cluster. Capacity of Google Cloud and the start of
-    nodes are not part of the answer.
+    nodes are not part of the answer. Of a server that sleeps, it adds how long it takes to wake.
     """
+    if bool(file) == bool(server):
+        raise click.UsageError("Name either the file of a run, or a server with --server.")
     name = options.name_of(stack, config)
     options.enter_emulator(name)
     from gke_ai.forecast.when.command import show
 
-    show(Stack(name, config), file, snapshot, seed if interval else None, json)
+    show(Stack(name, config), file, server, snapshot, seed if interval else None, json)
 
 
 @verb("""

@@ -80,6 +80,31 @@ def test_job_writes_and_the_server_only_reads() -> None:
     assert members == {(job, "roles/storage.objectUser"), (server, "roles/storage.objectViewer")}
 
 
+def test_compiled_code_is_kept_in_a_folder_that_only_its_server_writes() -> None:
+    record = recorded({"compileCache": True}, serviceAccount="gemma")
+    members = [member for member in record.all("BucketIAMMember") if "/ns/llm/" in member.inputs["member"]]
+    grants = {member.inputs["role"]: member for member in members}
+    assert {grant.inputs["member"].rpartition("/sa/")[2] for grant in grants.values()} == {"gemma"}
+    assert "condition" not in grants["roles/storage.objectViewer"].inputs
+    folder = f"resource.name.startsWith('projects/_/buckets/{BUCKET}/objects/compiled/llm/gemma/')"
+    assert grants["roles/storage.objectUser"].inputs["condition"]["expression"] == folder
+    container = container_of(record)
+    assert env_of(container)["VLLM_CACHE_ROOT"] == "/compiled"
+    assert {"name": "compiled", "mountPath": "/compiled"} in container["volumeMounts"]
+    (volume,) = (volume for volume in pod_of(record)["spec"]["volumes"] if volume["name"] == "compiled")
+    assert volume["csi"]["readOnly"] is False
+    attributes = volume["csi"]["volumeAttributes"]
+    assert attributes == {"bucketName": BUCKET, "mountOptions": "implicit-dirs,only-dir=compiled/llm/gemma"}
+
+
+def test_a_role_that_the_account_has_already_does_not_replace_that_on_its_folder() -> None:
+    config = cache_example({"compileCache": True}, serviceAccount="gemma")
+    viewer = "roles/storage.objectViewer"
+    config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "serviceAccount": "gemma", "role": viewer}]
+    (bucket,) = load_stack(config).granted_buckets
+    assert [grant.role for grant in bucket.grants if grant.namespace == "llm"] == [viewer, "roles/storage.objectUser"]
+
+
 def test_account_with_a_role_gets_no_other() -> None:
     config = cache_example()
     config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]

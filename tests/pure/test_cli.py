@@ -90,7 +90,7 @@ def test_the_help_imports_no_pulumi_and_no_kubernetes() -> None:
     [
         (("statsu",), 2, "No such command 'statsu'"),
         (("status", "--al"), 2, "No such option"),
-        (("when",), 2, "Missing argument 'FILE'"),
+        (("when",), 2, "Name either the file of a run, or a server"),
         (("simulate", "--begin", "tomorrow"), 2, "Invalid value for '--begin'"),
         (("simulate", "--config", "nowhere.yaml"), 1, "There is no configuration"),
     ],

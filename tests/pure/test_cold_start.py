@@ -8,6 +8,7 @@ import pytest
 
 from gke_ai.catalog.nodes.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.kube import starts
 from gke_ai.ops.status import command as status
 from gke_ai.ops.status.downloads import cold_starts
 from gke_ai.review.report.changes import plan
@@ -175,4 +176,81 @@ def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
         {"metadata": {"namespace": "llm", "name": name}, "spec": spec, "status": {"readyReplicas": 1}} for name in "ab"
     ]
     snapshot = status.ClusterObjects(deployments=deployments, cold_starts=cold_starts({"servers": servers}))
-    assert list(status.server_rows(snapshot)) == [("llm/a", "1 of 2", "1", "about 94 s"), ("llm/b", "1 of 2", "1", "–")]
+    rows = [("llm/a", "1 of 2", "1", "about 94 s", "–"), ("llm/b", "1 of 2", "1", "–", "–")]
+    assert list(status.server_rows(snapshot)) == rows
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts"),
+    [
+        ({}, ["its container", "the weights", "the engine's processes", "compilation", "CUDA graphs"]),
+        ({"cache": {"compileCache": True}, "serviceAccount": "gemma"}, ["the engine's processes", "CUDA graphs"]),
+        ({"arguments": ["--enforce-eager"]}, ["the weights", "the engine's processes"]),
+        ({"engine": "tgi"}, ["the weights", "the engine"]),
+    ],
+)
+def test_the_parts_of_a_start_are_those_of_its_engine(keys: dict[str, Any], parts: list[str]) -> None:
+    (server,) = load_stack(cache_example(keys.pop("cache", None), **keys)).servers
+    found = [name for name, _ in cold_start.start_parts(server)]
+    assert found[-len(parts) :] == parts
+    assert cold_start.start_seconds(server) == round(sum(seconds for _, seconds in cold_start.start_parts(server)))
+
+
+def replica(name: str, created: str, *times: str, restarts: int = 0, labels: str = "gemma") -> dict[str, Any]:
+    """A pod with the times when it got a node, its container started, and it was ready."""
+    scheduled, started, ready = (f"2026-11-29T10:{time}Z" for time in times)
+    container = {"name": "server", "restartCount": restarts, "state": {"running": {"startedAt": started}}}
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": time}
+        for kind, time in (("PodScheduled", scheduled), ("Ready", ready))
+    ]
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "llm",
+            "labels": {"app": labels},
+            "creationTimestamp": f"2026-11-29T10:{created}Z",
+        },
+        "spec": {"containers": [{"name": "server"}]},
+        "status": {"conditions": conditions, "containerStatuses": [container]},
+    }
+
+
+DEPLOYMENT = {
+    "metadata": {"namespace": "llm", "name": "gemma"},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "gemma"}},
+        "template": {"metadata": {"labels": {QUEUE_LABEL: "q"}}},
+    },
+    "status": {"readyReplicas": 1},
+}
+
+
+def test_status_shows_what_the_start_of_the_newest_replica_took() -> None:
+    pods = [
+        replica("old", "00:00", "00:01", "00:02", "00:03"),
+        replica("new", "01:00", "02:35", "02:47", "03:48"),
+        replica("another", "09:00", "09:01", "09:02", "09:03", labels="other"),
+    ]
+    (row,) = status.server_rows(status.ClusterObjects(deployments=[DEPLOYMENT], pods=pods))
+    assert row[-1] == "168 s: quota and node 95 s, container 12 s, engine 61 s"
+    restarted = replica("new", "01:00", "02:35", "02:47", "03:48", restarts=1)
+    (row,) = status.server_rows(status.ClusterObjects(deployments=[DEPLOYMENT], pods=[restarted]))
+    assert row[-1] == "–", "the time of a second start does not follow from that of the pod"
+
+
+# Lines of public logs of the releases 0.8 and 0.19: https://github.com/vllm-project/vllm/issues/20264 and 38820,
+# https://github.com/ai-dynamo/dynamo/issues/10695
+EARLIER = """INFO 06-19 23:05:01 [loader.py:447] Loading weights took 0.69 seconds
+INFO 06-19 23:05:18 [monitor.py:33] torch.compile takes 7.51 s in total
+INFO 06-19 23:05:35 [gpu_model_runner.py:1608] Graph capturing finished in 17 secs, took 0.48 GiB"""
+LATER = """(Worker_TP0 pid=34322) INFO 05-06 20:59:57 [default_loader.py:384] Loading weights took 24.84 seconds
+(Worker_TP1 pid=34323) INFO 05-06 20:59:59 [default_loader.py:384] Loading weights took 26.93 seconds
+(EngineCore pid=42) INFO 06-13 19:23:07 [monitor.py:53] torch.compile took 22.56 s in total"""
+
+
+def test_the_log_of_vllm_says_what_its_parts_took() -> None:
+    assert dict(starts.logged(EARLIER)) == {"weights": 0.69, "compilation": 7.51, "CUDA graphs": 17}
+    assert dict(starts.logged(LATER)) == {"weights": 26.93, "compilation": 22.56}, "the slowest of its processes"
+    assert dict(starts.logged("")) == {}

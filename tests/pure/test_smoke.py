@@ -388,3 +388,57 @@ def test_the_median_is_the_lower_of_two_and_unknown_times_do_not_count() -> None
     assert smoke.median_and_most([3.0, None, 1.0, 2.0]) == ("2.00 s", "3.00 s")
     assert smoke.median_and_most([0.0123], 4) == ("0.0123 s", "0.0123 s")
     assert smoke.median_and_most([]) == smoke.median_and_most([None]) == ("–", "–")
+
+
+def started() -> dict[str, Any]:
+    """A ready pod, by the times of its start."""
+    at = ("10:00:01", "10:00:09", "10:01:10")
+    scheduled, running, ready = (f"2026-11-29T{time}Z" for time in at)
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": time}
+        for kind, time in (("PodScheduled", scheduled), ("Ready", ready))
+    ]
+    status = {"name": "server", "restartCount": 0, "state": {"running": {"startedAt": running}}}
+    return {
+        "metadata": {
+            "name": "gemma-0",
+            "namespace": "llm",
+            "labels": {"app": "gemma"},
+            "creationTimestamp": "2026-11-29T10:00:00Z",
+        },
+        "spec": {"containers": [{"name": "server"}]},
+        "status": {"conditions": conditions, "containerStatuses": [status]},
+    }
+
+
+LOG = b"INFO Loading weights took 3.60 seconds\nINFO torch.compile took 19.2 s in total\n"
+
+
+@dataclass
+class Started(Cluster):
+    """A cluster with a pod whose log says what its engine did."""
+
+    log: tuple[int, bytes] = (200, LOG)
+
+    def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
+        if path == "/api/v1/namespaces/llm/pods":
+            return 200, {"items": [started()]}
+        if path.startswith("/api/v1/namespaces/llm/pods/gemma-0/log?"):
+            assert "limitBytes=" in path, "a log may have gigabytes"
+            return self.log
+        code, answer = super().respond(method, path, body, credential)
+        if "/deployments" in path and isinstance(answer, dict):
+            answer["items"][0]["metadata"]["namespace"] = "llm"
+        return code, answer
+
+
+def test_the_parts_of_the_newest_start_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = run(Started(), capsys)
+    assert "Start of the newest replica; of the engine: weights, compilation" in text
+    assert "llm/gemma 1 s 8 s 61 s 4 s 19 s 70 s" in text
+
+
+def test_who_may_not_read_logs_sees_the_parts_that_the_pod_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = run(Started(log=(403, b"forbidden")), capsys)
+    assert code == 0
+    assert "llm/gemma 1 s 8 s 61 s 70 s" in text

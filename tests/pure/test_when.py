@@ -21,7 +21,7 @@ from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.alone import PREFIX, renamed
 from gke_ai.forecast.when.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
-from gke_ai.forecast.when.run_file import cluster_queue, read_run
+from gke_ai.forecast.when.run_file import cluster_queue, read_run, read_server
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 from tests.support import timelines
@@ -79,6 +79,36 @@ def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) 
     assert run.content["spec"]["priority"] == 20
     assert pods["count"] * int(container["resources"]["requests"][NVIDIA_GPU]) == 8
     assert run.name.startswith("finetune-")
+
+
+SLEEPING = Stack("dev", Path("examples/sleeping-server.yaml"))
+TEAM = {"metadata": {"name": "team", "namespace": "llm"}, "spec": {"clusterQueue": "gpus"}}
+
+
+def test_a_server_that_sleeps_is_asked_about_as_one_more_replica() -> None:
+    replica, waking = read_server("gemma", SLEEPING, snapshot(LocalQueue=[TEAM]))
+    (pods,) = replica.content["spec"]["podSets"]
+    (container,) = pods["template"]["spec"]["containers"]
+    assert (replica.title, pods["count"]) == ("Workload llm/gemma-replica", 1)
+    assert int(container["resources"]["requests"][NVIDIA_GPU]) >= 1
+    assert str(waking).startswith("Cold start: llm/gemma wakes within about 635 s")
+
+
+@pytest.mark.parametrize(
+    ("stack", "name", "why"),
+    [
+        (SLEEPING, "gema", "has no server gema. It has gemma"),
+        (SLEEPING, "gemma", "The cluster has no local queue llm/team. Deploy first: up"),
+        (
+            Stack("dev", Path("examples/model-cache.yaml")),
+            "gemma",
+            "Server gemma has no queue: it wakes as soon as a node",
+        ),
+    ],
+)
+def test_a_question_about_no_server_says_why(stack: Stack, name: str, why: str) -> None:
+    with pytest.raises(Stop, match=why):
+        read_server(name, stack, snapshot(LocalQueue=[]))
 
 
 NVLINK = {**claim_template("llm"), "metadata": {"name": "nvlink", "namespace": "llm"}}

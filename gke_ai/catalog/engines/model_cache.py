@@ -19,6 +19,13 @@ ACCOUNT = "model-download"
 WRITER, READER = "roles/storage.objectUser", "roles/storage.objectViewer"
 # Where servers and Jobs mount the bucket.
 MOUNT_PATH = "/models"
+# What vLLM keeps of an earlier start is in a folder of the bucket for each server, which alone may write there: vLLM
+# loads it as code. A file that it can't load, it compiles again. Engines of one server may write at the same time: from
+# 0.28.0 on, with PyTorch 2.11, files are written whole (https://github.com/NovaSky-AI/SkyRL/pull/2167).
+# https://docs.vllm.ai/en/latest/design/torch_compile/
+COMPILED_PATH = "/compiled"
+COMPILED_VARIABLE = "VLLM_CACHE_ROOT"
+COMPILED_SINCE = (0, 28, 0)
 # Requests of the Job's container and of its sidecar, our choice. A file that is written needs 96 MiB of the sidecar:
 # https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md#streaming-writes---default-write-path
 FILL_REQUEST: Mapping[str, str] = {"cpu": "1", "memory": "1Gi"}
@@ -98,6 +105,11 @@ def access_of(engine: str) -> Access:
 def folder_of(model: str, revision: str) -> str:
     """The folder of a model in its bucket."""
     return f"{model}/{revision}"
+
+
+def compiled_folder(namespace: str, server: str) -> str:
+    """The folder of a bucket in which a server keeps compiled code."""
+    return f"{COMPILED_PATH.strip('/')}/{namespace}/{server}"
 
 
 def release_of(image: str) -> tuple[int, ...] | None:

@@ -38,7 +38,7 @@ from gke_ai.forecast.when import ending
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
 from gke_ai.forecast.when.durations import records
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
-from gke_ai.forecast.when.run_file import cluster_queue, read_run
+from gke_ai.forecast.when.run_file import cluster_queue, read_run, read_server
 from gke_ai.formats import console
 from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.client import ApiClient, client_of, list_objects, request
@@ -55,13 +55,18 @@ _NEEDED = ("Workload", "ClusterQueue", "LocalQueue", "ResourceFlavor")
 _FIRST_WORD, _SETTLES = 15.0, 60.0
 
 
-def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json_file: Path | None) -> None:
-    """Prints whether the run in a file starts, and why not. With a seed of draws, also within which time it starts."""
+def show(
+    stack: Stack, file: Path | None, server: str, snapshot: Path | None, seed: int | None, json_file: Path | None
+) -> None:
+    """Prints whether the run in a file, or one more replica of a server, starts, and why not.
+
+    With a seed of draws, also within which time it starts.
+    """
     state = read_file(snapshot) if snapshot else take(stack.name, stack.cluster())
     if missing := {*_NEEDED} & {*state.missing}:
         raise Stop(f"The snapshot has no {', '.join(sorted(missing))}, so the queue is unknown. List them.")
     check_version(state, snapshot.name if snapshot else stack.name)
-    manifest = read_run(file, stack, state)
+    manifest, waking = (read_run(file, stack, state), None) if file else read_server(server, stack, state)
     stop_at_signals("question")
     found, notes = ask(manifest, state)
     found, more = with_end(found, state)
@@ -70,8 +75,8 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
         found, more = with_interval(found, state, seed)
         notes += more
     print()
-    for text in (headline(found), *reasons(found, with_nodes=state.pools is not None)):
-        echo(text)
+    for text in (headline(found), *reasons(found, with_nodes=state.pools is not None), *([waking] if waking else [])):
+        echo(str(text))
     console.show(tables(found))
     print()
     for text in notes:

@@ -1,4 +1,4 @@
-"""Reads the run of a question from a file: as in the configuration, or as a Kubernetes manifest."""
+"""Reads the run of a question from a file, as in the configuration or as a manifest, or a server of the stack."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import key_of, label
 from gke_ai.settings import BadConfiguration
+from gke_ai.settings.estimates.cold_start import Waking, wakings
+from gke_ai.settings.resolved import Placed
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_configuration, read_sections
 from gke_ai.workspace.run_file import SECTIONS, run_of
@@ -87,14 +89,41 @@ def _queue(path: Path, run: Manifest) -> str:
     return queue
 
 
+def read_server(name: str, stack: Stack, snapshot: Snapshot) -> tuple[Manifest, Waking | None]:
+    """Returns one more replica of a server of the stack, and how long it wakes if it sleeps. Stops if there is none."""
+    values, project, region = _sections(stack)
+    try:
+        resolved = settings.load({**values, **{section: [] for section in SECTIONS}}, project, region=region)
+    except BadConfiguration as bad:
+        raise Stop("\n".join(f"{stack.file}: {problem}" for problem in bad.problems)) from None
+    found = next((server for server in resolved.servers if server.section.name == name), None)
+    if found is None:
+        known = ", ".join(server.section.name for server in resolved.servers) or "none"
+        raise Stop(f"{stack.file} has no server {name}. It has {known}.")
+    if found.section.queue is None:
+        raise Stop(f"Server {name} has no queue: it wakes as soon as a node has room. Kueue does not manage it.")
+    replica = _workload(found, f"{name}-replica", 1, str(stack.file), snapshot)
+    if cluster_queue(replica, snapshot) is None:
+        raise Stop(f"The cluster has no local queue {found.section.namespace}/{found.section.queue}. Deploy first: up.")
+    whole = f"{found.section.namespace}/{name}"
+    return replica, next(
+        (waking for waking in wakings(resolved.scaled, resolved.placed) if waking.server == whole), None
+    )
+
+
+def _sections(stack: Stack) -> tuple[dict[str, Any], str, str]:
+    """The sections of the stack's configuration, its project and its region."""
+    config = read_sections(stack.file)
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    return values, str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
+
+
 def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snapshot: Snapshot) -> Manifest:
     """The Workload of a run as it stands in the configuration. Its pool and its priority are those of the stack."""
     file = stack.file
-    config = read_sections(file)
-    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    values, project, region = _sections(stack)
     pools = values.get("tpuPools") or []
     section, item = run_of(path, content, {pool.get("name") for pool in pools if isinstance(pool, dict)})
-    project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
     try:
         resolved = settings.load({**values, **{name: [] for name in SECTIONS}, section: [item]}, project, region=region)
     except BadConfiguration as bad:
@@ -108,25 +137,31 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
     run = placed.section
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
+    return _workload(placed, run.object_name, placed.pods_at_once, str(path), snapshot)
+
+
+def _workload(placed: Placed[Any], name: str, pods: int, source: str, snapshot: Snapshot) -> Manifest:
+    """The Workload of so many pods, as Kueue would make it."""
+    section = placed.section
     # Kueue counts devices by the claims of a pod.
     counted = {name: amount for name, amount in placed.queued_request.items() if name not in placed.fabric.devices}
     requests = {name: format_quantity(name, Fraction(amount)) for name, amount in counted.items() if Fraction(amount)}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
     templates = {_full_name(item) for item in snapshot.of("ResourceClaimTemplate")}
-    claims = [name for name in placed.fabric.claims if f"{run.namespace}/{name}" in templates]
+    claims = [claim for claim in placed.fabric.claims if f"{section.namespace}/{claim}" in templates]
     if claims:
-        pod["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in claims]
-        container["resources"] = {"requests": requests, "claims": [{"name": name} for name in claims]}
-    pod_set = {"name": "main", "count": placed.pods_at_once, "template": {"spec": pod}}
+        pod["resourceClaims"] = [{"name": claim, "resourceClaimTemplateName": claim} for claim in claims]
+        container["resources"] = {"requests": requests, "claims": [{"name": claim} for claim in claims]}
+    pod_set = {"name": "main", "count": pods, "template": {"spec": pod}}
     return Manifest(
         {
             "apiVersion": KUEUE_API,
             "kind": "Workload",
-            "metadata": {"name": run.object_name, "namespace": run.namespace},
-            "spec": {"queueName": run.queue, "priority": placed.priority, "podSets": [pod_set]},
+            "metadata": {"name": name, "namespace": section.namespace},
+            "spec": {"queueName": section.queue, "priority": placed.priority, "podSets": [pod_set]},
         },
-        str(path),
+        source,
     )
 
 

@@ -25,6 +25,7 @@ from gke_ai.formats.console import new_console, new_progress, new_table
 from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import waiting_containers
+from gke_ai.ops.smoke import starts
 from gke_ai.ops.smoke.answers import Reply, Server, send_burst
 from gke_ai.ops.smoke.routes import ModelRoute, api_key, checked_routes, through_gateway, with_key
 from gke_ai.ops.status import command as status
@@ -75,6 +76,9 @@ def smoke(stack: Stack) -> int:
     if any(result.good for result in results):
         console.print()
         console.print(measures(results))
+    if found := [*starts.starts(stack.cluster(), stack.outputs().get("servers") or [])]:
+        console.print()
+        console.print(starts.table(found))
     for line in (*without_stream(results), *failures(results)):
         console.print(escape(line), soft_wrap=True)
     return 0 if all(result.passed for result in results) else 1

@@ -29,6 +29,7 @@ from gke_ai.kube.events import AUTOSCALER_EVENTS, NOT_SCALED_UP
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
+from gke_ai.kube.starts import newest_start
 from gke_ai.kube.uncounted import QUOTAS
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
@@ -195,7 +196,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         ("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
-        ("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
+        ("Servers", ("server", "ready", "waiting", "reads its model in", "last start"), server_rows(snapshot)),
         (
             "Autoscalers",
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
@@ -315,14 +316,22 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 
 
 def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per Deployment with a queue or accelerators: its replicas, and how long one reads its model."""
+    """Yields a row per Deployment with a queue or accelerators: its replicas, how long one should read its model, and
+    what the start of its newest replica took."""
     for deployment in snapshot.deployments:
         if not is_server(deployment):
             continue
         wanted = deployment["spec"].get("replicas", 1)
         ready = deployment.get("status", {}).get("readyReplicas", 0)
         name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
-        yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
+        waits, reads = str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
+        yield name, f"{ready} of {wanted}", waits, reads, start_text(newest_start(deployment, snapshot.pods)[1])
+
+
+def start_text(parts: Mapping[str, float]) -> str:
+    """Formats what a start took."""
+    named = ", ".join(f"{part} {seconds:.0f} s" for part, seconds in parts.items())
+    return f"{sum(parts.values()):.0f} s: {named}" if parts else "–"
 
 
 def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

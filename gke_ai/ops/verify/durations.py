@@ -16,10 +16,11 @@ from gke_ai.catalog.nodes.shape import INSTANCE_TYPE
 from gke_ai.catalog.quantities import format_quantity, round_up
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import amounts
-from gke_ai.kube.values import items, mapping, value
-from gke_ai.ops.verify.live import Live, seconds_between
+from gke_ai.kube.starts import container_start, load_seconds, seconds_between
+from gke_ai.kube.values import mapping, value
+from gke_ai.ops.verify.live import Live
 from gke_ai.ops.verify.nodes import groups, requests_on
-from gke_ai.ops.verify.pod_claims import load_seconds, pods_of, startup_probes
+from gke_ai.ops.verify.pod_claims import pods_of, startup_probes
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.registered.types import CLUSTER, NODE_POOL
 from gke_ai.settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
@@ -115,10 +116,8 @@ def steps(
         for pod in pods_of(deployment, live.pods):
             scheduled = condition(pod, "PodScheduled")
             for container, _ in startup_probes(deployment):
-                for status in items(pod, "status", "containerStatuses"):
-                    if status.get("name") == container and not status.get("restartCount"):
-                        started = value(status, "state", "running", "startedAt")
-                        yield from _took("containerStart", name, scheduled.get("lastTransitionTime"), started)
+                started = container_start(pod, container)
+                yield from _took("containerStart", name, scheduled.get("lastTransitionTime"), started)
                 if (seconds := load_seconds(pod, container)) is not None:
                     yield "modelLoad", name, seconds
 

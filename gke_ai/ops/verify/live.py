@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -244,11 +243,3 @@ def images(stack: RegisteredStack) -> dict[str, str]:
             if isinstance(image, str) and not is_unset(image):
                 owners.setdefault(image, pod.owner.path)
     return owners
-
-
-def seconds_between(since: Any, until: Any) -> float | None:
-    """Returns the seconds between two times; None if a time is missing or the order is reversed."""
-    if not isinstance(since, str) or not isinstance(until, str):
-        return None
-    seconds = (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
-    return seconds if seconds >= 0 else None

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gke_ai.kube.objects import Object, condition
-from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.objects import Object
+from gke_ai.kube.starts import load_seconds
+from gke_ai.kube.values import items, mapping
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, judged
-from gke_ai.ops.verify.live import images, seconds_between
+from gke_ai.ops.verify.live import images
 from gke_ai.registered.registration import Resource, selects
 from gke_ai.workspace.stack import kubectl
 
@@ -87,14 +88,3 @@ def startup_probes(deployment: Resource) -> Iterator[tuple[str, int]]:
             # Defaults: https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
             failures, period = int(probe.get("failureThreshold", 3)), int(probe.get("periodSeconds", 10))
             yield str(container.get("name")), int(probe.get("initialDelaySeconds", 0)) + failures * period
-
-
-def load_seconds(pod: Object, container: str) -> float | None:
-    """Returns the seconds from the start of a container until its pod is ready; None if the pod is not ready, or the
-    container has restarted."""
-    for status in items(pod, "status", "containerStatuses"):
-        if status.get("name") == container and not status.get("restartCount"):
-            ready = condition(pod, "Ready")
-            if ready.get("status") == "True":
-                return seconds_between(value(status, "state", "running", "startedAt"), ready.get("lastTransitionTime"))
-    return None

@@ -17,7 +17,9 @@ from gke_ai.catalog.nodes.durations import (
     CONTAINER_START,
     CONTAINER_START_PRELOADED,
     CONTAINER_START_STREAMED,
-    ENGINE_START,
+    ENGINE_COMPILATION,
+    ENGINE_GRAPHS,
+    ENGINE_PROCESSES,
     NODE_READY,
 )
 from gke_ai.catalog.project.registries import streams_to
@@ -123,7 +125,7 @@ def wakings(scaled: Sequence[ScaledServer], placed: Sequence[Placed[Workload]]) 
             ("the autoscaler", SEEN_SECONDS),
             *([("preemption", grace)] if (grace := _longest_grace(server, placed)) else []),
             ("a node", max(NODE_READY[mode].seconds for mode in modes)),
-            *_start_parts(server),
+            *start_parts(server),
         ]
         yield Waking(f"{server.section.namespace}/{server.section.name}", tuple(parts), held.seconds)
 
@@ -159,17 +161,27 @@ def estimates(servers: Sequence[Placed[AnyServer]], measured: Calibration) -> It
 
 def start_seconds(placed: Placed[AnyServer]) -> int:
     """About how long a replica takes from its node to its first answer, in seconds."""
-    return round(sum(took for _, took in _start_parts(placed)))
+    return round(sum(took for _, took in start_parts(placed)))
 
 
-def _start_parts(placed: Placed[AnyServer]) -> list[tuple[str, float]]:
+def start_parts(placed: Placed[AnyServer]) -> list[tuple[str, float]]:
     """What a replica with a node does until its first answer, with the time in seconds."""
     size = placed.section.checkpoint_bytes if placed.section.hub_ids else None
     return [
         ("its container", _IMAGES[_image(placed) or "pulled"]),
         *([("the weights", seconds(size, _ways(placed)))] if size else []),
-        ("the engine", ENGINE_START.seconds),
+        *_engine_parts(placed.section),
     ]
+
+
+def _engine_parts(server: AnyServer) -> list[tuple[str, float]]:
+    """What an engine does beside reading the weights. Only that of vLLM on GPUs was measured."""
+    if server.engine != "vllm":
+        return [("the engine", ENGINE_PROCESSES.seconds + ENGINE_COMPILATION.seconds + ENGINE_GRAPHS.seconds)]
+    kept = server.model_cache is not None and server.model_cache.compile_cache
+    compilation = [] if kept else [("compilation", float(ENGINE_COMPILATION.seconds))]
+    graphs = ("CUDA graphs", float(ENGINE_GRAPHS.seconds))
+    return [("the engine's processes", ENGINE_PROCESSES.seconds), *([*compilation, graphs] if server.compiles else [])]
 
 
 def streams(pool: Pool, image: str, zone: str) -> bool:

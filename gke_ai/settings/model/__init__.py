@@ -17,7 +17,7 @@ from gke_ai.settings.model.base import (
     Version,
     descriptions,
 )
-from gke_ai.settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
+from gke_ai.settings.model.buckets import Bucket, BucketMount, FolderGrant, FuseVolume, Grant
 from gke_ai.settings.model.budgets import Budget, Hours
 from gke_ai.settings.model.capacity import (
     Autoscaling,

@@ -24,6 +24,17 @@ class Grant(Section):
     """IAM role on the bucket."""
 
 
+class FolderGrant(Grant):
+    """A role on the objects in one folder of a bucket."""
+
+    folder: str
+    """Path of the folder, without a slash at its ends."""
+
+    def condition(self, bucket: str) -> str:
+        """The condition of the role: https://cloud.google.com/iam/docs/conditions-resource-attributes#resource-name"""
+        return f"resource.name.startsWith('projects/_/buckets/{bucket}/objects/{self.folder}/')"
+
+
 class Bucket(Section):
     """A Cloud Storage bucket for models and checkpoints."""
 

@@ -11,7 +11,16 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.engines.model_cache import MOUNT_PATH, READERS, SHARED_READING, Reader, access_of, folder_of
+from gke_ai.catalog.engines.model_cache import (
+    COMPILED_PATH,
+    COMPILED_VARIABLE,
+    MOUNT_PATH,
+    READERS,
+    SHARED_READING,
+    Reader,
+    access_of,
+    folder_of,
+)
 from gke_ai.catalog.quantities import GI, MI, format_quantity, parse_quantity
 from gke_ai.settings.model.base import Request, Section
 from gke_ai.settings.model.buckets import BucketMount
@@ -39,6 +48,9 @@ class ModelCache(Section):
     """CPU request and limit of the FUSE sidecar, in cores."""
     sidecar_memory: Request = "2Gi"
     """Memory request and limit of the FUSE sidecar, in bytes."""
+    compile_cache: bool = False
+    """Keep what vLLM compiles at its start in the bucket, for later replicas. Needs a service account that only the
+    server has."""
     timeout_seconds: int = Field(default=3600, ge=60)
     """Time that `up` waits until the bucket has the model, in seconds."""
 
@@ -120,4 +132,5 @@ class CachedModel:
     @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables of the container."""
-        return self.section.how.variables
+        compiled = {COMPILED_VARIABLE: COMPILED_PATH} if self.section.compile_cache else {}
+        return {**self.section.how.variables, **compiled}

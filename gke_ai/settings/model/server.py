@@ -176,6 +176,11 @@ class Server(Workload):
         return Reading()
 
     @property
+    def compiles(self) -> bool:
+        """Whether vLLM compiles the model when it starts."""
+        return "enforce-eager" not in self.reading.values
+
+    @property
     def engine_settings(self) -> list[EngineSetting]:
         """The keys that the engine takes, whether set or not."""
         fields = type(self).model_fields.items()

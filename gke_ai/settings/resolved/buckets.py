@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gke_ai.catalog.engines.model_cache import ACCOUNT, WRITER
+from gke_ai.catalog.engines.model_cache import ACCOUNT, WRITER, compiled_folder
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
-from gke_ai.settings.model import Bucket, Grant, Server, Tenant, TokenSecret
+from gke_ai.settings.model import Bucket, FolderGrant, Grant, Server, Tenant, TokenSecret
 
 # The rest of a Job's name is for the suffix of its pods.
 _MAX_NAME = 50
@@ -72,7 +72,17 @@ def cache_grants(bucket: str, servers: Sequence[Server]) -> list[Grant]:
         if server.model_cache and server.model_cache.bucket == bucket
         for role in server.model_cache.how.roles
     ]
-    return [*writers, *readers] if readers else []
+    compilers = [
+        FolderGrant(
+            namespace=server.namespace,
+            service_account=server.service_account,
+            role=WRITER,
+            folder=compiled_folder(server.namespace, server.name),
+        )
+        for server in servers
+        if server.model_cache and server.model_cache.bucket == bucket and server.model_cache.compile_cache
+    ]
+    return [*writers, *readers, *compilers] if readers else []
 
 
 @dataclass(frozen=True)
@@ -84,13 +94,14 @@ class BucketGrants:
 
 
 def granted(bucket: Bucket, tenants: Sequence[Tenant], servers: Sequence[Server]) -> BucketGrants:
-    """The bucket with its grants. A service account that has a role already gets no other one for its models."""
+    """The bucket with its grants. A service account that has a role already gets no other one for its models, but that
+    for its compiled code."""
     stated = [*bucket.grants, *(grant_of(tenant) for tenant in tenants if bucket.name in tenant.buckets)]
     accounts = {(grantee.namespace, grantee.service_account) for grantee in stated}
     of_models = {
         (grantee.namespace, grantee.service_account, grantee.role): grantee
         for grantee in cache_grants(bucket.name, servers)
-        if (grantee.namespace, grantee.service_account) not in accounts
+        if isinstance(grantee, FolderGrant) or (grantee.namespace, grantee.service_account) not in accounts
     }
     return BucketGrants(bucket, (*stated, *of_models.values()))
 

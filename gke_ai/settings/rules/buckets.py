@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _ROLE = re.compile(r"(roles|(projects|organizations)/[^/\s]+/roles)/[A-Za-z0-9_.]+")
 # Roles that cannot write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
-_CANNOT_WRITE = {
+CANNOT_WRITE = {
     *("roles/storage.objectViewer", "roles/storage.legacyObjectReader", "roles/storage.legacyBucketReader"),
     *("roles/storage.bucketViewer", "roles/storage.insightsCollectorService"),
 }
@@ -103,7 +103,7 @@ def runs_may_use_their_bucket(stack: ResolvedStack) -> Iterator[Problem]:
         account = (run.namespace, run.service_account)
         roles = [g.role for g in granted.grants if (g.namespace, g.service_account) == account]
         writes = mount.for_checkpoints
-        if any(role not in _CANNOT_WRITE or not writes for role in roles):
+        if any(role not in CANNOT_WRITE or not writes for role in roles):
             continue
         have = f"has only {', '.join(roles)}" if roles else "has no role"
         yield Problem(

@@ -9,12 +9,20 @@ from pathlib import PurePosixPath
 
 from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
+from gke_ai.catalog.engines.model_cache import (
+    ACCOUNT,
+    COMPILED_SINCE,
+    MOUNT_PATH,
+    STREAMER_SINCE,
+    access_of,
+    release_of,
+)
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.estimates.model_memory import model_of
-from gke_ai.settings.model import AnyServer, LoraAdapter, ModelCache, Server, Vllm
+from gke_ai.settings.model import AnyServer, FolderGrant, LoraAdapter, ModelCache, Server, Vllm, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.rules.buckets import CANNOT_WRITE
 from gke_ai.settings.rules.common import BUCKETS, each_server, join_names, needs, rule
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
@@ -61,6 +69,59 @@ def buckets_of_models_exist(stack: ResolvedStack) -> Iterator[Problem]:
                 cause = f"bucket {bucket.name} deletes objects after {bucket.delete_after_days} days. "
                 cause += "New replicas would then find no model"
                 yield Problem(path, cause, f"Choose another bucket, or remove {bucket.at('deleteAfterDays')}")
+
+
+@rule
+def compiled_code_can_be_kept(stack: ResolvedStack) -> Iterator[Problem]:
+    """The server compiles something, and its pods mount the bucket. Its replicas may start at the same time."""
+    for server, cache in _cached(stack.settings.serving):
+        if not cache.compile_cache:
+            continue
+        path, image, since = server.at("modelCache.compileCache"), server.images[0], COMPILED_SINCE
+        if server.engine != "vllm":
+            cause = f"{ENGINES[server.engine].title} keeps no compiled code in a folder. It has no effect"
+            yield Problem(path, cause, "Remove it")
+        elif not cache.how.mounts:
+            cause = f"reader {cache.reader} mounts no bucket, and vLLM keeps compiled code in a folder"
+            yield Problem(path, cause, "Write reader: fuse, or remove it")
+        elif not server.compiles:
+            yield Problem(path, "with --enforce-eager vLLM compiles nothing. It has no effect", "Remove one of them")
+        elif (release_of(image) or since) < since:
+            cause = f"{image.partition('@')[0]} is older than {'.'.join(map(str, since))}. Replicas that start at "
+            cause += "the same time would damage each other's files"
+            yield Problem(path, cause, "Remove it, or set a newer image")
+
+
+@needs("gke-ai:buckets", "gke-ai:tenants")
+def compiled_code_is_the_servers_own(stack: ResolvedStack) -> Iterator[Problem]:
+    """Nothing but the server writes what vLLM loads as code."""
+    for server, cache in _cached(stack.settings.serving):
+        if not cache.compile_cache:
+            continue
+        path, account = server.at("serviceAccount"), (server.namespace, server.service_account)
+        loaded = "vLLM loads what is in its folder as code"
+        others = [*stack.settings.serving, *stack.runs]
+        users = [other.name for other in others if other is not server and _account_of(other) == account]
+        if server.service_account == "default" or users:
+            who = "every pod of the namespace that states none" if account[1] == "default" else join_names(users)
+            cause = f"{who} has {server.service_account} too, and could write the server's compiled code: {loaded}"
+            yield Problem(path, cause, "Name a service account that only this server has, or remove compileCache")
+        for bucket in stack.granted_buckets:
+            writers = {
+                f"{grant.namespace}/{grant.service_account}"
+                for grant in bucket.grants
+                if not isinstance(grant, FolderGrant)
+                and grant.role not in CANNOT_WRITE
+                and grant.service_account != ACCOUNT
+            }
+            if bucket.section.name == cache.bucket and writers:
+                cause = f"{join_names(sorted(writers))} can write to all of {cache.bucket}. {loaded}"
+                remedy = "Use a bucket for models alone, or remove compileCache"
+                yield Problem(server.at("modelCache.bucket"), cause, remedy)
+
+
+def _account_of(workload: Workload) -> tuple[str, str]:
+    return workload.namespace, workload.service_account
 
 
 @rule
