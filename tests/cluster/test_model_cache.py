@@ -19,14 +19,15 @@ NEXT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture(scope="module")
 def example() -> Iterator[Emulator]:
     """The deployed example. The tests below use it in order."""
-    with deployed(EXAMPLE, {}) as emulator:
+    with deployed(EXAMPLE, {"serving": serving()}) as emulator:
         yield emulator
 
 
 def serving(**cache: Any) -> list[dict[str, Any]]:
-    """The servers of the example, with other keys of the model cache."""
+    """The servers of the example, whose compiled code is kept, with other keys of the model cache."""
     servers: list[dict[str, Any]] = configuration(EXAMPLE)["gke-ai:serving"]
-    servers[0]["modelCache"] |= cache
+    servers[0]["serviceAccount"] = "gemma"
+    servers[0]["modelCache"] |= {"compileCache": True, **cache}
     return servers
 
 
@@ -65,6 +66,8 @@ def test_replica_is_ready_without_a_token_and_clients_ask_for_the_model_by_its_i
     assert {variable["name"]: variable.get("value") for variable in container["env"]}["HF_HUB_OFFLINE"] == "1"
     assert not any("secretKeyRef" in str(variable) for variable in container["env"])
     assert example.get("secrets", "-n", "llm") == []
+    mounts = {mount["name"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert (mounts["models"], mounts["compiled"]) == (True, False)
     assert MODEL in str(example.outputs()["servers"])
     example.make("smoke")
     settled(example)
@@ -76,7 +79,7 @@ def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -
     before = written(example)
     example.kubectl("-n", "model-cache", "delete", "job", job["metadata"]["name"])
     example.pulumi("refresh", "--yes")
-    example.make("up", example.configure(EXAMPLE))
+    example.make("up", example.configure(EXAMPLE, serving=serving()))
     (again,) = example.get("jobs", "-n", "model-cache")
     assert again["metadata"]["uid"] != job["metadata"]["uid"]
     assert written(example) == before

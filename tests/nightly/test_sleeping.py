@@ -57,8 +57,16 @@ def test_a_rehearsal_of_a_waking_says_which_run_gives_way_and_then_it_does(deplo
     (evicted,) = forecast.evictions
     assert (str(evicted.workload), str(evicted.preemptor)) == ("llm/job/run", "llm/deployment/gemma")
     assert [str(entry.workload) for entry in forecast.starts] == ["llm/deployment/gemma"]
+    config = deployed.configure(EXAMPLE, **sections())
+    question = ("gke-ai", "when", "--server", "gemma", "--config", str(config), "--snapshot", str(snapshot))
+    print(answer := deployed.run(*question))
+    assert "A replica of llm/gemma starts once 1 preempted run has ended" in answer
+    assert "Kueue preempts llm/job/run of local queue team" in answer
+    assert "Cold start: llm/gemma wakes within about" in answer
 
     assert loaded(deployed, "--burst", "5") == [{"200": 5}]
+    # The parts of the start, as measured, beside what the preview says.
+    print(deployed.make("preview", config), deployed.make("smoke"), deployed.make("status"))
     happened = condition(workload_of(deployed, "run"), "Evicted")
     assert (happened["status"], happened["reason"]) == ("True", "Preempted")
     deployed.kubectl("-n", "llm", "delete", "job", "run")

@@ -90,8 +90,8 @@ def structs_of(text: str, package: str, folders: dict[str, str]) -> dict[str, li
     return {
         f"{package}.{struct}": [
             field(go_type, name)
-            for _, go_type, name, rest in _FIELD.findall(body)
-            if name != "-" and (name or "inline" in rest)
+            for named, go_type, name, rest in _FIELD.findall(body)
+            if name != "-" and (name or not named or "inline" in rest)
         ]
         for struct, body in _STRUCT.findall(text)
     }

@@ -74,6 +74,8 @@ def show(
     if seed is not None and not found.starts and not found.never:
         found, more = with_interval(found, state, seed)
         notes += more
+    if server:
+        found = replace(found, run=f"A replica of {manifest.namespace}/{server}")
     print()
     for text in (headline(found), *reasons(found, with_nodes=state.pools is not None), *([waking] if waking else [])):
         echo(str(text))

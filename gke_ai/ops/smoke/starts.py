@@ -33,7 +33,7 @@ def starts(api: ApiClient, servers: Sequence[Mapping[str, Any]]) -> Iterator[tup
 
 
 def _listed(api: ApiClient, path: str) -> list[Object]:
-    """The objects of a path; none if the user may not list them, for whom the check needs less."""
+    """The objects of a path. None if the user may not list them: the check itself needs fewer rights."""
     answer = request(api, "GET", path)
     return items(answer.body, "items") if answer.code == 200 else []
 
