@@ -83,6 +83,9 @@ class ModelServer(Component, Generic[S_co]):
         super().__init__(name, args, pulumi.ResourceOptions(aliases=former_types(self)))
         self.cluster, self.requires_key = args.place(), args.api_key
         self.space = args.space
+        if placed.section.model_cache and placed.section.model_cache.compile_cache and not args.is_checked:
+            cause = "needs a role on a folder that nothing else may write, and only the program of a stack creates it"
+            raise Refused(title, Problem("modelCache.compileCache", cause, "Remove it, or use gke-ai:serving"))
         server, disks = with_storage_class(placed, self)
         self.server = server
         node_selector = args.selected(placed)

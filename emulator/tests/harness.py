@@ -36,11 +36,12 @@ class Emulator:
         """Starts a command under `emulator/run`, with its output in one stream."""
         return _start([RUN, *command], ROOT, self.environment, stdin=subprocess.DEVNULL)
 
-    def run(self, *command: str, fails: bool = False) -> str:
-        """Runs a command and returns its output. Asserts that it succeeds, or that it fails if `fails`."""
+    def run(self, *command: str, fails: bool | None = False) -> str:
+        """Runs a command and returns its output. Asserts that it succeeds, or fails if `fails`. None: either."""
         process = self.start(*command)
         output = process.communicate()[0]
-        assert (process.returncode != 0) == fails, f"{' '.join(command)} ended with {process.returncode}:\n{output}"
+        as_expected = fails in (None, process.returncode != 0)
+        assert as_expected, f"{' '.join(command)} ended with {process.returncode}:\n{output}"
         return output
 
     def processes(self) -> dict[int, str]:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from gke_ai.kube.kueue import selects
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.values import items, mapping, value
 
-# What vLLM prints: vllm/model_executor/model_loader, vllm/compilation/monitor.py and vllm/v1/worker/gpu_model_runner.py
+# What vLLM prints, in vllm/model_executor/model_loader, vllm/compilation/monitor.py and
+# vllm/v1/worker/gpu_model_runner.py. Each process begins its lines with its name.
+_NUMBER = r"(\d+(?:\.\d+)?) s"
 _LOGGED = {
-    "weights": re.compile(r"Loading weights took ([0-9.]+) s"),
-    "compilation": re.compile(r"torch\.compile (?:takes|took) ([0-9.]+) s"),
-    "CUDA graphs": re.compile(r"Graph capturing finished in ([0-9.]+) s"),
+    part: re.compile(rf"^(\([^)]*\))?.*{text} {_NUMBER}", re.M)
+    for part, text in (
+        ("weights", "Loading weights took"),
+        ("compilation", r"torch\.compile(?: and initial profiling run)? (?:takes|took)"),
+        ("CUDA graphs", "Graph capturing finished in"),
+    )
 }
 PARTS = ("quota and node", "container", "engine")
 LOGGED = tuple(_LOGGED)
+# The kubelet probes and reports later than the probe states.
+_PROBED_LATE = 60
 
 
 def seconds_between(since: Any, until: Any) -> float | None:
@@ -37,13 +46,26 @@ def container_start(pod: Object, container: str) -> str | None:
     return None
 
 
+def startup_limit(container: Object) -> int | None:
+    """Returns how long a container may take to start by its startup probe, in seconds. None without such a probe.
+
+    https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
+    """
+    probe = mapping(container, "startupProbe")
+    failures, period = int(probe.get("failureThreshold", 3)), int(probe.get("periodSeconds", 10))
+    return int(probe.get("initialDelaySeconds", 0)) + failures * period if probe else None
+
+
 def load_seconds(pod: Object, container: str) -> float | None:
-    """Returns the seconds from the start of a container until its pod is ready; None if the pod is not ready, or the
-    container has restarted."""
+    """Returns the seconds from the start of a container until its pod is ready. None if the pod is not ready, the
+    container has restarted, or the pod was not ready again later than its startup probe allows."""
     ready = condition(pod, "Ready")
-    if ready.get("status") != "True":
+    seconds = seconds_between(container_start(pod, container), ready.get("lastTransitionTime"))
+    if ready.get("status") != "True" or seconds is None:
         return None
-    return seconds_between(container_start(pod, container), ready.get("lastTransitionTime"))
+    named = (item for item in items(pod, "spec", "containers") if item.get("name") == container)
+    limit = next(map(startup_limit, named), None)
+    return seconds if limit is None or seconds <= limit + _PROBED_LATE else None
 
 
 def parts_of(pod: Object, container: str) -> dict[str, float]:
@@ -60,15 +82,25 @@ def parts_of(pod: Object, container: str) -> dict[str, float]:
 
 def newest_start(deployment: Object, pods: Iterable[Object]) -> tuple[Object | None, dict[str, float]]:
     """Returns the newest ready pod of a Deployment, and the parts of its start. Its first container is the engine."""
-    namespace, wanted = deployment["metadata"].get("namespace"), mapping(deployment, "spec", "selector", "matchLabels")
-    own = (pod for pod in pods if pod["metadata"].get("namespace") == namespace)
-    ready = [pod for pod in own if wanted.items() <= mapping(pod, "metadata", "labels").items() and holds(pod, "Ready")]
+    selector, namespace = mapping(deployment, "spec", "selector"), deployment["metadata"].get("namespace")
+    own = (pod for pod in pods if pod["metadata"].get("namespace") == namespace and selects(selector, _labels(pod)))
+    ready = [pod for pod in own if holds(pod, "Ready")]
     newest = max(ready, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
     return newest, parts_of(newest, newest["spec"]["containers"][0]["name"]) if newest else {}
 
 
+def _labels(pod: Object) -> dict[str, str]:
+    return dict(mapping(pod, "metadata", "labels"))
+
+
 def logged(text: str) -> Iterator[tuple[str, float]]:
-    """Yields each of `LOGGED` that an engine names in its log, with its seconds: of several processes the slowest."""
+    """Yields each of `LOGGED` that an engine names in its log, with its seconds.
+
+    A process loads one model after the other, such as a draft model, and processes work at the same time.
+    """
     for part, pattern in _LOGGED.items():
-        if found := pattern.findall(text):
-            yield part, max(float(seconds.rstrip(".")) for seconds in found)
+        by_process: dict[str, float] = defaultdict(float)
+        for process, seconds in pattern.findall(text):
+            by_process[process] += float(seconds)
+        if by_process:
+            yield part, max(by_process.values())

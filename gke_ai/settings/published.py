@@ -17,7 +17,18 @@ from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import Cluster, ComputeClass, Flavor, Pool, PriorityClass, Run, Section, Tenant, Unresolved
+from gke_ai.settings.model import (
+    Cluster,
+    ComputeClass,
+    Flavor,
+    FolderGrant,
+    Pool,
+    PriorityClass,
+    Run,
+    Section,
+    Tenant,
+    Unresolved,
+)
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.reading import read, with_project
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack, ResourceFlavor, Space
@@ -91,7 +102,7 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
                 "grants": [
                     {"namespace": grant.namespace, "serviceAccount": grant.service_account, "role": grant.role}
                     for grant in bucket.grants
-                    if grant.namespace == tenant.name
+                    if grant.namespace == tenant.name and not isinstance(grant, FolderGrant)
                 ],
             }
             for bucket in stack.granted_buckets

@@ -65,6 +65,19 @@ def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     assert first["spec"]["template"]["spec"]["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 
 
+def test_a_component_alone_keeps_no_compiled_code_because_nothing_bounds_who_writes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = model.ModelCache(bucket="b", compile_cache=True)
+
+    def build() -> None:
+        server: dict[str, Any] = {"model": "google/gemma-2-2b-it", "gpus": 1, "accelerator": "nvidia-l4"}
+        VllmServer("s", namespace="llm", cluster=cluster(), service_account="s", model_cache=cache, **server)
+
+    with pytest.raises(Refused, match=r"(?s)model_cache\.compile_cache.*only the program of a stack creates it"):
+        record(build, False, monkeypatch)
+
+
 SERVER, POOL = {"engine": "vllm", "name": "s", "model": "m"}, {"name": "p", "machine_type": "g2-standard-24"}
 
 

@@ -184,13 +184,16 @@ def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
     ("keys", "parts"),
     [
         ({}, ["its container", "the weights", "the engine's processes", "compilation", "CUDA graphs"]),
-        ({"cache": {"compileCache": True}, "serviceAccount": "gemma"}, ["the engine's processes", "CUDA graphs"]),
+        (
+            {"cache": {"compileCache": True}, "serviceAccount": "gemma"},
+            ["compilation if nothing is kept", "CUDA graphs"],
+        ),
         ({"arguments": ["--enforce-eager"]}, ["the weights", "the engine's processes"]),
         ({"engine": "tgi"}, ["the weights", "the engine"]),
     ],
 )
 def test_the_parts_of_a_start_are_those_of_its_engine(keys: dict[str, Any], parts: list[str]) -> None:
-    (server,) = load_stack(cache_example(keys.pop("cache", None), **keys)).servers
+    (server,) = load_stack(cache_example(**{"cache": None, **keys})).servers
     found = [name for name, _ in cold_start.start_parts(server)]
     assert found[-len(parts) :] == parts
     assert cold_start.start_seconds(server) == round(sum(seconds for _, seconds in cold_start.start_parts(server)))
@@ -216,7 +219,7 @@ def replica(name: str, created: str, *times: str, restarts: int = 0, labels: str
     }
 
 
-DEPLOYMENT = {
+DEPLOYMENT: dict[str, Any] = {
     "metadata": {"namespace": "llm", "name": "gemma"},
     "spec": {
         "replicas": 1,
@@ -238,6 +241,15 @@ def test_status_shows_what_the_start_of_the_newest_replica_took() -> None:
     restarted = replica("new", "01:00", "02:35", "02:47", "03:48", restarts=1)
     (row,) = status.server_rows(status.ClusterObjects(deployments=[DEPLOYMENT], pods=[restarted]))
     assert row[-1] == "–", "the time of a second start does not follow from that of the pod"
+    again = replica("new", "01:00", "02:35", "02:47", "59:48")
+    again["spec"]["containers"][0]["startupProbe"] = {"failureThreshold": 60, "periodSeconds": 10}
+    (row,) = status.server_rows(status.ClusterObjects(deployments=[DEPLOYMENT], pods=[again]))
+    assert row[-1] == "–", "a pod that is ready again has not started again"
+    spec: dict[str, Any] = DEPLOYMENT["spec"]
+    by_expression = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["other"]}]}
+    odd = {**DEPLOYMENT, "spec": {**spec, "selector": by_expression}}
+    (row,) = status.server_rows(status.ClusterObjects(deployments=[odd], pods=pods))
+    assert row[-1] == "3 s: quota and node 1 s, container 1 s, engine 1 s"
 
 
 # Lines of public logs of the releases 0.8 and 0.19: https://github.com/vllm-project/vllm/issues/20264 and 38820,
@@ -253,4 +265,7 @@ LATER = """(Worker_TP0 pid=34322) INFO 05-06 20:59:57 [default_loader.py:384] Lo
 def test_the_log_of_vllm_says_what_its_parts_took() -> None:
     assert dict(starts.logged(EARLIER)) == {"weights": 0.69, "compilation": 7.51, "CUDA graphs": 17}
     assert dict(starts.logged(LATER)) == {"weights": 26.93, "compilation": 22.56}, "the slowest of its processes"
-    assert dict(starts.logged("")) == {}
+    draft = LATER.replace("(Worker_TP1 pid=34323)", "(Worker_TP0 pid=34322)")
+    assert dict(starts.logged(draft))["weights"] == pytest.approx(51.77), "a process loads one model after the other"
+    for odd in ("", "torch.compile took ... s in total", "Loading weights took 1.2.3 s"):
+        assert dict(starts.logged(odd)) == {}

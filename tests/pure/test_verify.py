@@ -253,6 +253,13 @@ def slow_load(cluster: Cluster) -> None:
     cluster.server["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T12:03:30Z"
 
 
+def lost_condition(cluster: Cluster) -> None:
+    """The role was on a folder, and now is on the whole bucket."""
+    for resource in cluster.resources:
+        if resource["type"].endswith("bucketIAMMember:BucketIAMMember"):
+            resource["inputs"]["condition"] = {"title": "folder", "expression": "resource.name.startsWith('x/')"}
+
+
 KUEUE_JOB = "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All"
 NO_WEBHOOK = Answer(500, {}, 'failed calling webhook "mjob.kb.io": connection refused')
 SECRET = "GET /api/v1/namespaces/llm/secrets/hf-secret"
@@ -279,6 +286,7 @@ OWN_TAINT = taints(*({"key": key, "value": "x", "effect": "NoSchedule"} for key 
         ("Kueue is passed by", prod, answered(KUEUE_JOB, {"spec": {}}), "webhook", "answers", "not suspended"),
         ("right is lost", prod, lost_right, "grant", "2 rights", "may not create jobs"),
         ("role on the bucket is lost", prod, NO_ROLE, "grant", "roles/storage.objectUser for principal://", "no role"),
+        ("role without its condition", prod, lost_condition, "grant", "on a condition", "roles/storage.objectUser"),
         ("Secret is gone", prod, answered(SECRET, Answer(404)), "secret", "hf_api_token", "no such Secret"),
         ("key has another name", prod, RENAMED, "secret", "hf_api_token", "keys token"),
         ("other accelerator", prod, T4, "label", "nvidia-l4", "nvidia-tesla-t4"),

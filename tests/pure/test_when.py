@@ -97,18 +97,35 @@ def test_a_server_that_sleeps_is_asked_about_as_one_more_replica() -> None:
 @pytest.mark.parametrize(
     ("stack", "name", "why"),
     [
-        (SLEEPING, "gema", "has no server gema. It has gemma"),
+        (SLEEPING, "gema", "has no server gema. Write one of: llm/gemma"),
         (SLEEPING, "gemma", "The cluster has no local queue llm/team. Deploy first: up"),
         (
             Stack("dev", Path("examples/model-cache.yaml")),
             "gemma",
-            "Server gemma has no queue: it wakes as soon as a node",
+            "Server llm/gemma has no queue: it wakes as soon as",
         ),
     ],
 )
 def test_a_question_about_no_server_says_why(stack: Stack, name: str, why: str) -> None:
     with pytest.raises(Stop, match=why):
         read_server(name, stack, snapshot(LocalQueue=[]))
+
+
+def test_a_waking_waits_for_the_runs_that_it_preempts(tmp_path: Path) -> None:
+    config = yaml.safe_load(SLEEPING.file.read_text())
+    run: dict[str, Any] = {
+        "name": "run",
+        "kind": "job",
+        "namespace": "llm",
+        "queue": "team",
+        "priorityClass": "training",
+        "pool": "l4",
+    }
+    run |= {"image": "us-docker.pkg.dev/my-project/training/run:1", "gpusPerPod": 2}
+    config["config"]["gke-ai:training"] = [{**run, "terminationGracePeriodSeconds": 90}]
+    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(config))
+    _, waking = read_server("llm/gemma", Stack("dev", tmp_path / "Pulumi.dev.yaml"), snapshot(LocalQueue=[TEAM]))
+    assert "preemption 90 s" in str(waking)
 
 
 NVLINK = {**claim_template("llm"), "metadata": {"name": "nvlink", "namespace": "llm"}}

@@ -17,15 +17,21 @@ HUB = "huggingface.co"
 ACCOUNT = "model-download"
 # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup#authentication
 WRITER, READER = "roles/storage.objectUser", "roles/storage.objectViewer"
+# Roles that can write no object: https://cloud.google.com/storage/docs/access-control/iam-roles
+CANNOT_WRITE = {
+    *(READER, "roles/storage.legacyObjectReader", "roles/storage.legacyBucketReader"),
+    *("roles/storage.bucketViewer", "roles/storage.insightsCollectorService"),
+}
 # Where servers and Jobs mount the bucket.
 MOUNT_PATH = "/models"
 # What vLLM keeps of an earlier start is in a folder of the bucket for each server, which alone may write there: vLLM
-# loads it as code. A file that it can't load, it compiles again. Engines of one server may write at the same time: from
-# 0.28.0 on, with PyTorch 2.11, files are written whole (https://github.com/NovaSky-AI/SkyRL/pull/2167).
-# https://docs.vllm.ai/en/latest/design/torch_compile/
+# loads it as code. A file that it can't load, it compiles again: https://docs.vllm.ai/en/latest/design/torch_compile/
+# Of 0.28.0, with PyTorch 2.11, others measured that 8 engines that start at once write whole files:
+# https://github.com/NovaSky-AI/SkyRL/pull/2167. Earlier releases were not tried with such a PyTorch.
 COMPILED_PATH = "/compiled"
 COMPILED_VARIABLE = "VLLM_CACHE_ROOT"
 COMPILED_SINCE = (0, 28, 0)
+WITHOUT_COMPILED = "VLLM_DISABLE_COMPILE_CACHE"
 # Requests of the Job's container and of its sidecar, our choice. A file that is written needs 96 MiB of the sidecar:
 # https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md#streaming-writes---default-write-path
 FILL_REQUEST: Mapping[str, str] = {"cpu": "1", "memory": "1Gi"}

@@ -75,7 +75,7 @@ def show(
         found, more = with_interval(found, state, seed)
         notes += more
     if server:
-        found = replace(found, run=f"A replica of {manifest.namespace}/{server}")
+        found = replace(found, run=f"A replica of {manifest.namespace}/{server.rpartition('/')[2]}")
     print()
     for text in (headline(found), *reasons(found, with_nodes=state.pools is not None), *([waking] if waking else [])):
         echo(str(text))
@@ -84,7 +84,8 @@ def show(
     for text in notes:
         echo(text)
     if json_file:
-        write({json_file: json.dumps(as_json(found), indent=1) + "\n"})
+        wakes = {"wakesWithinSeconds": round(waking.seconds)} if waking else {}
+        write({json_file: json.dumps({**as_json(found), **wakes}, indent=1) + "\n"})
 
 
 # ------------------------------------------------------------------------------------------------------------- asking

@@ -90,22 +90,27 @@ def _queue(path: Path, run: Manifest) -> str:
 
 
 def read_server(name: str, stack: Stack, snapshot: Snapshot) -> tuple[Manifest, Waking | None]:
-    """Returns one more replica of a server of the stack, and how long it wakes if it sleeps. Stops if there is none."""
+    """Returns one more replica of a server of the stack, and how long it wakes if it sleeps. Stops if there is none.
+
+    The name may begin with the namespace: `llm/gemma`.
+    """
     values, project, region = _sections(stack)
     try:
-        resolved = settings.load({**values, **{section: [] for section in SECTIONS}}, project, region=region)
+        resolved = settings.load(values, project, region=region)
     except BadConfiguration as bad:
         raise Stop("\n".join(f"{stack.file}: {problem}" for problem in bad.problems)) from None
-    found = next((server for server in resolved.servers if server.section.name == name), None)
-    if found is None:
-        known = ", ".join(server.section.name for server in resolved.servers) or "none"
-        raise Stop(f"{stack.file} has no server {name}. It has {known}.")
+    names = {f"{server.section.namespace}/{server.section.name}": server for server in resolved.servers}
+    chosen = [whole for whole in names if name in (whole, whole.partition("/")[2])]
+    if len(chosen) != 1:
+        has = "has no server" if not chosen else f"has {len(chosen)} servers"
+        raise Stop(f"{stack.file} {has} {name}. Write one of: {', '.join(chosen or names) or 'none'}.")
+    (whole,) = chosen
+    found = names[whole]
     if found.section.queue is None:
-        raise Stop(f"Server {name} has no queue: it wakes as soon as a node has room. Kueue does not manage it.")
-    replica = _workload(found, f"{name}-replica", 1, str(stack.file), snapshot)
+        raise Stop(f"Server {whole} has no queue: it wakes as soon as a node has room. Kueue does not manage it.")
+    replica = _workload(found, f"{found.section.name}-replica", 1, str(stack.file), snapshot)
     if cluster_queue(replica, snapshot) is None:
         raise Stop(f"The cluster has no local queue {found.section.namespace}/{found.section.queue}. Deploy first: up.")
-    whole = f"{found.section.namespace}/{name}"
     return replica, next(
         (waking for waking in wakings(resolved.scaled, resolved.placed) if waking.server == whole), None
     )

@@ -117,9 +117,14 @@ class Verification(NodeClaims, PodClaims):
                 yield Check(UNCHECKED, "grant", subject, relied_on, "–", bucket_command(bucket))
                 continue
             bindings = [item for item in items(answer.body, "bindings") if member in (item.get("members") or [])]
-            there = sorted(str(binding.get("role")) for binding in bindings)
-            found = ", ".join(there) or "no role"
-            yield judged(role in there, "grant", subject, relied_on, found, bucket_command(bucket))
+            there = [(str(item.get("role")), str(value(item, "condition", "expression") or "")) for item in bindings]
+            texts = (f"{name} on a condition" if limit else name for name, limit in sorted(there))
+            found = ", ".join(texts) or "no role"
+            # A role without its condition would be on the whole bucket.
+            limit = str(value(grant.props, "condition", "expression") or "")
+            is_as_recorded = (role, limit) in there and not (limit and (role, "") in there)
+            relied_on += " on a condition" if limit else ""
+            yield judged(is_as_recorded, "grant", subject, relied_on, found, bucket_command(bucket))
 
     def secrets(self) -> Iterator[Check]:
         """Secrets have the keys that pods read. Their values are not read."""

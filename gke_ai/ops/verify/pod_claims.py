@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.kube.objects import Object
-from gke_ai.kube.starts import load_seconds
+from gke_ai.kube.starts import load_seconds, startup_limit
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, judged
 from gke_ai.ops.verify.live import images
@@ -83,8 +83,5 @@ def pods_of(deployment: Resource, pods: list[Object]) -> list[Object]:
 def startup_probes(deployment: Resource) -> Iterator[tuple[str, int]]:
     """Yields the containers of a Deployment with a startup probe, and the limit of each probe in seconds."""
     for container in items(deployment.props, "spec", "template", "spec", "containers"):
-        probe = mapping(container, "startupProbe")
-        if probe:
-            # Defaults: https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
-            failures, period = int(probe.get("failureThreshold", 3)), int(probe.get("periodSeconds", 10))
-            yield str(container.get("name")), int(probe.get("initialDelaySeconds", 0)) + failures * period
+        if (limit := startup_limit(container)) is not None:
+            yield str(container.get("name")), limit

@@ -179,7 +179,7 @@ def _engine_parts(server: AnyServer) -> list[tuple[str, float]]:
     if server.engine != "vllm":
         return [("the engine", ENGINE_PROCESSES.seconds + ENGINE_COMPILATION.seconds + ENGINE_GRAPHS.seconds)]
     kept = server.model_cache is not None and server.model_cache.compile_cache
-    compilation = [] if kept else [("compilation", float(ENGINE_COMPILATION.seconds))]
+    compilation = [(f"compilation{' if nothing is kept' if kept else ''}", float(ENGINE_COMPILATION.seconds))]
     graphs = ("CUDA graphs", float(ENGINE_GRAPHS.seconds))
     return [("the engine's processes", ENGINE_PROCESSES.seconds), *([*compilation, graphs] if server.compiles else [])]
 

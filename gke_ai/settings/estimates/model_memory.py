@@ -293,7 +293,7 @@ def _run(server: Server) -> Run:
         requests=0,
         capability=_HOPPER,
         ranks=server.data_ranks,
-        graphs=server.compiles and server.env.get(vllm.ESTIMATE_GRAPHS) != "0",
+        graphs="enforce-eager" not in stated and server.env.get(vllm.ESTIMATE_GRAPHS) != "0",
         stated_graphs=not _GRAPH_FLAGS.isdisjoint(stated),
         images=not any(name in stated for name in vllm.WITHOUT_IMAGES) and not _limits_images(server),
         whole_experts="enable-expert-parallel" in stated,

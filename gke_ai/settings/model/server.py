@@ -178,7 +178,8 @@ class Server(Workload):
     @property
     def compiles(self) -> bool:
         """Whether vLLM compiles the model when it starts."""
-        return "enforce-eager" not in self.reading.values
+        stated = self.reading.values
+        return "enforce-eager" not in stated and stated.get("optimization-level") != "0"
 
     @property
     def engine_settings(self) -> list[EngineSetting]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gke_ai.catalog.engines.model_cache import ACCOUNT, WRITER, compiled_folder
+from gke_ai.catalog.engines.model_cache import ACCOUNT, CANNOT_WRITE, WRITER, compiled_folder
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.settings.model import Bucket, FolderGrant, Grant, Server, Tenant, TokenSecret
 
@@ -94,14 +94,16 @@ class BucketGrants:
 
 
 def granted(bucket: Bucket, tenants: Sequence[Tenant], servers: Sequence[Server]) -> BucketGrants:
-    """The bucket with its grants. A service account that has a role already gets no other one for its models, but that
-    for its compiled code."""
+    """The bucket with its grants. A service account that has a role already gets no other one for its models, but may
+    write its compiled code."""
     stated = [*bucket.grants, *(grant_of(tenant) for tenant in tenants if bucket.name in tenant.buckets)]
     accounts = {(grantee.namespace, grantee.service_account) for grantee in stated}
+    writers = {(item.namespace, item.service_account) for item in stated if item.role not in CANNOT_WRITE}
     of_models = {
         (grantee.namespace, grantee.service_account, grantee.role): grantee
         for grantee in cache_grants(bucket.name, servers)
-        if isinstance(grantee, FolderGrant) or (grantee.namespace, grantee.service_account) not in accounts
+        if (grantee.namespace, grantee.service_account)
+        not in (writers if isinstance(grantee, FolderGrant) else accounts)
     }
     return BucketGrants(bucket, (*stated, *of_models.values()))
 

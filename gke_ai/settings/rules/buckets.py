@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gke_ai.catalog.engines.model_cache import CANNOT_WRITE
 from gke_ai.catalog.machines.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from gke_ai.settings.model import Bucket
 from gke_ai.settings.problems import Problem, nearest
@@ -15,11 +16,6 @@ from gke_ai.settings.rules.common import BUCKETS, each, needs, repeated, rule
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _ROLE = re.compile(r"(roles|(projects|organizations)/[^/\s]+/roles)/[A-Za-z0-9_.]+")
-# Roles that cannot write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
-CANNOT_WRITE = {
-    *("roles/storage.objectViewer", "roles/storage.legacyObjectReader", "roles/storage.legacyBucketReader"),
-    *("roles/storage.bucketViewer", "roles/storage.insightsCollectorService"),
-}
 
 
 @rule

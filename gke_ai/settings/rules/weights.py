@@ -11,18 +11,21 @@ from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.model_cache import (
     ACCOUNT,
+    CANNOT_WRITE,
+    COMPILED_PATH,
     COMPILED_SINCE,
     MOUNT_PATH,
     STREAMER_SINCE,
+    WITHOUT_COMPILED,
     access_of,
     release_of,
 )
+from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.estimates.model_memory import model_of
 from gke_ai.settings.model import AnyServer, FolderGrant, LoraAdapter, ModelCache, Server, Vllm, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
-from gke_ai.settings.rules.buckets import CANNOT_WRITE
 from gke_ai.settings.rules.common import BUCKETS, each_server, join_names, needs, rule
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
@@ -84,40 +87,47 @@ def compiled_code_can_be_kept(stack: ResolvedStack) -> Iterator[Problem]:
         elif not cache.how.mounts:
             cause = f"reader {cache.reader} mounts no bucket, and vLLM keeps compiled code in a folder"
             yield Problem(path, cause, "Write reader: fuse, or remove it")
-        elif not server.compiles:
-            yield Problem(path, "with --enforce-eager vLLM compiles nothing. It has no effect", "Remove one of them")
+        elif not server.compiles or server.env.get(WITHOUT_COMPILED) == "1":
+            cause = "the server's arguments and variables turn it off: vLLM compiles nothing, or keeps nothing"
+            yield Problem(path, f"{cause}. It has no effect", "Remove it, or them")
         elif (release_of(image) or since) < since:
-            cause = f"{image.partition('@')[0]} is older than {'.'.join(map(str, since))}. Replicas that start at "
-            cause += "the same time would damage each other's files"
+            cause = f"{image.partition('@')[0]} is older than {'.'.join(map(str, since))}, the first release known to "
+            cause += "keep files whole if replicas start at the same time"
             yield Problem(path, cause, "Remove it, or set a newer image")
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
 def compiled_code_is_the_servers_own(stack: ResolvedStack) -> Iterator[Problem]:
     """Nothing but the server writes what vLLM loads as code."""
+    loaded = "vLLM loads what is in its folder as code"
+    tenants = {tenant.name for tenant in stack.settings.tenants}
     for server, cache in _cached(stack.settings.serving):
         if not cache.compile_cache:
             continue
-        path, account = server.at("serviceAccount"), (server.namespace, server.service_account)
-        loaded = "vLLM loads what is in its folder as code"
-        others = [*stack.settings.serving, *stack.runs]
-        users = [other.name for other in others if other is not server and _account_of(other) == account]
-        if server.service_account == "default" or users:
+        path, account = server.at("serviceAccount"), _account_of(server)
+        users = [other.name for other in stack.workloads if other is not server and _account_of(other) == account]
+        if server.namespace in tenants:
+            cause = f"members of tenant {server.namespace} may run pods as {server.service_account}, which could write "
+            cause += f"the server's compiled code: {loaded}"
+            remedy = "Move the server to a namespace without members, or remove compileCache"
+            yield Problem(server.at("namespace"), cause, remedy)
+        elif server.service_account == "default" or users:
             who = "every pod of the namespace that states none" if account[1] == "default" else join_names(users)
             cause = f"{who} has {server.service_account} too, and could write the server's compiled code: {loaded}"
             yield Problem(path, cause, "Name a service account that only this server has, or remove compileCache")
-        for bucket in stack.granted_buckets:
-            writers = {
-                f"{grant.namespace}/{grant.service_account}"
-                for grant in bucket.grants
-                if not isinstance(grant, FolderGrant)
-                and grant.role not in CANNOT_WRITE
-                and grant.service_account != ACCOUNT
-            }
-            if bucket.section.name == cache.bucket and writers:
-                cause = f"{join_names(sorted(writers))} can write to all of {cache.bucket}. {loaded}"
-                remedy = "Use a bucket for models alone, or remove compileCache"
-                yield Problem(server.at("modelCache.bucket"), cause, remedy)
+        writers = {
+            (grant.namespace, grant.service_account)
+            for bucket in stack.granted_buckets
+            for grant in bucket.grants
+            if bucket.section.name == cache.bucket
+            and not isinstance(grant, FolderGrant)
+            and grant.role not in CANNOT_WRITE
+        } - {(MODEL_CACHE, ACCOUNT), account}
+        if writers:
+            names = join_names(sorted(map("/".join, writers)))
+            cause = f"{names} can write to all of {cache.bucket}. {loaded}"
+            remedy = "Use a bucket for models alone, or remove compileCache"
+            yield Problem(server.at("modelCache.bucket"), cause, remedy)
 
 
 def _account_of(workload: Workload) -> tuple[str, str]:
@@ -168,10 +178,11 @@ def folder_of_models_is_free(stack: ResolvedStack) -> Iterator[Problem]:
     for server, cache in _cached(stack.settings.serving):
         if server.scratch is None or not cache.how.mounts:
             continue
-        mount, models = PurePosixPath(server.scratch.mount_path), PurePosixPath(MOUNT_PATH)
-        if mount.is_relative_to(models) or models.is_relative_to(mount):
-            cause = f"the bucket with the model is mounted at {models}. One volume would hide the other"
-            yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
+        mount = PurePosixPath(server.scratch.mount_path)
+        for taken in map(PurePosixPath, [MOUNT_PATH, *([COMPILED_PATH] if cache.compile_cache else [])]):
+            if mount.is_relative_to(taken) or taken.is_relative_to(mount):
+                cause = f"the bucket with the model is mounted at {taken}. One volume would hide the other"
+                yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
 
 
 @each_server
