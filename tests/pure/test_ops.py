@@ -488,10 +488,12 @@ def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pyt
 
 def test_next_steps_point_to_the_emulator_and_on_google_cloud_to_kubectl(monkeypatch: pytest.MonkeyPatch) -> None:
     template = {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}
-    server = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": {"template": template}}
+    server = {"metadata": {"name": "gemma", "namespace": "llm"}, "spec": {"replicas": 2, "template": template}}
     objects = {"deployments": [server], "workloads": [workload("waits")]}
+    last = {**objects, "deployments": [{**server, "spec": {"replicas": 1, "template": template}}]}
     assert "make status STACK=dev" in printed()
-    assert "emulator/run kubectl -n llm scale" in printed(**objects)
+    assert "emulator/run kubectl -n llm scale deployment/gemma --replicas=1" in printed(**objects)
+    assert "scale" not in printed(**last), "the last replica stays"
     monkeypatch.delenv("GKE_AI_STATE")
     text = printed(**objects)
     assert "kubectl -n llm scale deployment/gemma" in text

@@ -375,11 +375,12 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
         metadata = server["metadata"]
         scale = f"{stack.kubectl} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         replicas = server["spec"].get("replicas", 1)
+        waits = "waits for quota; free some" if "Waiting" in states else ""
         if any(state.startswith("Evicted") for state in states):
-            yield f"a workload was evicted; free quota, so that it resumes:  {scale}{max(replicas - 1, 1)}"
-        elif "Waiting" in states:
-            yield f"a workload waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
-        elif "Admitted" in states:
+            waits = "was evicted; free quota, so that it resumes"
+        if waits and replicas > 1:  # a server that sleeps wakes by itself, and the last replica serves
+            yield f"a workload {waits}:  {scale}{replicas - 1}"
+        elif not waits and "Admitted" in states:
             yield f"see serving preempt training:  {scale}{replicas + 1}"
     for name in sorted(pool["name"] for pool in snapshot.pools if (end := until(pool)) and end <= datetime.now(UTC)):
         yield f"the reservation of pool {name} has ended; name another one, or remove the pool:  {stack.next('up')}"
