@@ -17,7 +17,7 @@ from gke_ai.components.arguments import Arguments, Input, Refused, on, project_o
 from gke_ai.components.cluster import cluster_fields
 from gke_ai.components.cluster.connection import AnyCluster
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
-from gke_ai.components.cluster.existing_cluster import dns_names, look_up_cluster
+from gke_ai.components.cluster.existing_cluster import dns_names, look_up_cluster, refuse_older
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
 from gke_ai.components.support.alone import check_alone
@@ -84,7 +84,7 @@ class GkeClusterArguments(Arguments, Cluster):
     bare_metal: bool = False
     """Pools have bare-metal machines, for which an existing cluster must have no shielded nodes."""
     scale_to_zero: bool = False
-    """Autoscalers have no minimum, for which an existing cluster must have GKE 1.37."""
+    """Autoscalers have no minimum, which needs GKE 1.37."""
     registry_reader: bool = False
     """Let the created node account pull images from the project's own Artifact Registry."""
 
@@ -118,8 +118,9 @@ class GkeCluster(AnyCluster):
     not at all.
 
     Refused: wrong arguments, such as a control plane that no client can reach; RunError for an existing cluster that
-    doesn't exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by
-    Pulumi and by the provider, the deletion of a protected cluster.
+    doesn't exist or lacks features that the stack needs, for a cluster whose GKE is too old for RDMA or
+    `scale_to_zero`, and for one that keeps a removed `security_group`; by Pulumi and by the provider, the deletion of a
+    protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
@@ -231,6 +232,9 @@ class GkeCluster(AnyCluster):
             if cluster.dns_endpoint:
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
+            created.master_version.apply(
+                lambda version: on(project, lambda known: refuse_older(cluster, version, known, self._features))
+            )
             if not args.security_group:
                 created.authenticator_groups_config.apply(
                     lambda kept: on(project, lambda known: cluster_fields.refuse_kept_group(kept, cluster, known))

@@ -26,13 +26,16 @@ def look_up_cluster(
         "`mode: existing`.",
     )
     refused = [*map(str, missing(features, state_of(existing), cluster.name, cluster.location, project))]
+    refused += older(cluster, existing.master_version, existing.enable_autopilot, project, features)
+    if refused:
+        raise pulumi.RunError("\n".join(refused))
+    return existing
+
+
+def older(cluster: Cluster, version: str, autopilot: bool, project: str, features: ClusterFeatures) -> list[str]:
+    """Why the version of a cluster is too old for `features`, each with the remedy."""
     newer = [
-        (
-            features.rdma,
-            "RDMA networks between nodes need",
-            since(existing.enable_autopilot),
-            "GKE would create no such nodes",
-        ),
+        (features.rdma, "RDMA networks between nodes need", since(autopilot), "GKE would create no such nodes"),
         (
             features.scale_to_zero,
             "minReplicas: 0 needs",
@@ -40,15 +43,18 @@ def look_up_cluster(
             "Its API server would refuse the autoscaler",
         ),
     ]
-    refused += [
-        f"Cluster {cluster.name} has GKE {existing.master_version}, and {user} {needed}. {consequence}. Run: gcloud "
+    return [
+        f"Cluster {cluster.name} has GKE {version}, and {user} {needed}. {consequence}. Run: gcloud "
         f"container clusters upgrade {cluster.name} --master --location {cluster.location} --project {project}"
         for wanted, user, needed, consequence in newer
-        if wanted and ordered(existing.master_version) < ordered(needed)
+        if wanted and ordered(version) < ordered(needed)
     ]
-    if refused:
+
+
+def refuse_older(cluster: Cluster, version: str | None, project: str, features: ClusterFeatures) -> None:
+    """Raise RunError if a cluster of the stack is too old: its release channel, or its age, decides its version."""
+    if version and (refused := older(cluster, version, cluster.is_autopilot, project, features)):
         raise pulumi.RunError("\n".join(refused))
-    return existing
 
 
 def dns_names(

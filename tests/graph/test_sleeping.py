@@ -1,6 +1,7 @@
 """A server that sleeps: its autoscaler, its picker, its route, and what the preview and the library say of it."""
 
 import re
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -230,6 +231,19 @@ def test_an_older_existing_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -
     message = "has GKE 1.35.3-gke.1000000, and minReplicas: 0 needs 1.37.0-gke.0. Its API server would refuse"
     with pytest.raises(pulumi.RunError, match=re.escape(message)):
         run_program(config, True, monkeypatch)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("1.36.4-gke.9", True), ("1.37.0-gke.1", False)])
+def test_a_cluster_of_the_stack_whose_channel_is_older_is_refused_with_the_command(
+    version: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cloud, "kept", {"masterVersion": version})
+    message = (
+        f"has GKE {version}, and minReplicas: 0 needs 1.37.0-gke.0. Its API server would refuse the autoscaler. Run:"
+    )
+    expected = pytest.raises(pulumi.RunError, match=re.escape(message)) if refused else nullcontext()
+    with expected:
+        run_program(configuration(EXAMPLE), False, monkeypatch)
 
 
 # --- the library ------------------------------------------------------------------------------------------------------
