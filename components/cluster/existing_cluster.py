@@ -1,5 +1,7 @@
 """An existing cluster: looks it up, and refuses one that lacks features or content that the stack needs."""
 
+from typing import Any
+
 import pulumi
 import pulumi_gcp as gcp
 
@@ -51,10 +53,19 @@ def older(cluster: Cluster, version: str, autopilot: bool, project: str, feature
     ]
 
 
-def refuse_older(cluster: Cluster, version: str | None, project: str, features: ClusterFeatures) -> None:
-    """Raise RunError if a cluster of the stack is too old: its release channel, or its age, decides its version."""
-    if version and (refused := older(cluster, version, cluster.is_autopilot, project, features)):
-        raise pulumi.RunError("\n".join(refused))
+def refuse_older(
+    cluster: Cluster,
+    found: "pulumi.Output[gcp.container.GetClusterResult]",
+    project: pulumi.Input[str],
+    features: ClusterFeatures,
+) -> None:
+    """Refuse a cluster of the stack that is too old, by its release channel or its age. The output raises RunError."""
+
+    def check(known: list[Any]) -> None:
+        if refused := older(cluster, known[0], cluster.is_autopilot, known[1], features):
+            raise pulumi.RunError("\n".join(refused))
+
+    pulumi.Output.all(found.master_version, project).apply(check)
 
 
 def dns_names(

@@ -227,7 +227,8 @@ def test_status_shows_no_number_for_an_average_of_no_replica() -> None:
 def test_an_older_existing_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(EXAMPLE)
     config["gke-ai:cluster"] = {"name": "shared", "mode": "existing", "location": "us-central1"}
-    monkeypatch.setattr(Cloud, "further", {"gatewayApiConfigs": [{"channel": "CHANNEL_STANDARD"}]})
+    further = {"gatewayApiConfigs": [{"channel": "CHANNEL_STANDARD"}], "masterVersion": "1.35.3-gke.1000000"}
+    monkeypatch.setattr(Cloud, "further", further)
     message = "has GKE 1.35.3-gke.1000000, and minReplicas: 0 needs 1.37.0-gke.0. Its API server would refuse"
     with pytest.raises(pulumi.RunError, match=re.escape(message)):
         run_program(config, True, monkeypatch)
@@ -237,7 +238,7 @@ def test_an_older_existing_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_a_cluster_of_the_stack_whose_channel_is_older_is_refused_with_the_command(
     version: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Cloud, "kept", {"masterVersion": version})
+    monkeypatch.setattr(Cloud, "further", {"masterVersion": version})
     message = (
         f"has GKE {version}, and minReplicas: 0 needs 1.37.0-gke.0. Its API server would refuse the autoscaler. Run:"
     )

@@ -193,7 +193,7 @@ class Cloud(mocks.Mocks):
             return {
                 **args.args,
                 "endpoint": "192.0.2.1",
-                "masterVersion": "1.35.3-gke.1000000",
+                "masterVersion": "1.37.1-gke.2097000",
                 "nodeLocations": [] if is_zone(args.args["location"]) else list(node_zones(args.args["location"])),
                 "enableAutopilot": False,
                 "masterAuths": [{"clusterCaCertificate": "Q0E="}],
