@@ -135,7 +135,7 @@ def test_a_wrong_manifest_is_refused_by_submit(ask: Ask, shared: Emulator, team_
     large = submit(ask, shared, train_job("large", OWN, nodes=4), fails=True)
     assert "the 4 pods of a set request 4 of nvidia.com/gpu, and queue queue-of-team-a has 3 in flavor gpus." in large
     forged = submit(ask, shared, ray_job("forged", OWN, ray_cluster_spec(priorityClassName="top")), fails=True)
-    assert "tenant team-a may not use priority class top" in forged
+    assert "uses a priority class that team-a may not use: set low or high" in forged
     assert team_a.read("TrainJob", "large").status == 404
 
 
