@@ -65,7 +65,8 @@ PARTS: Mapping[str, Part] = {
 
 def record(files: Iterable[str], day: date, runs: Path = RUNS) -> None:
     head, _, known = runs.read_text().partition("\n")
-    new = {Path(file).stem: [day, KUEUE_VERSION] for file in files}
+    # A date in two places would become an alias.
+    new = {Path(file).stem: [day.replace(), KUEUE_VERSION] for file in files}
     runs.write_text(f"{head}\n{yaml.safe_dump(yaml.safe_load(known) | new, default_flow_style=None)}")
 
 

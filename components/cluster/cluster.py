@@ -232,15 +232,7 @@ class GkeCluster(AnyCluster):
             if cluster.dns_endpoint:
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
-            if self._features.rdma or self._features.scale_to_zero:
-                # Asked, because the state has the version of the last refresh. Not asked until the cluster exists.
-                asked = gcp.container.get_cluster_output(
-                    name=created.id.apply(lambda _: cluster.name),
-                    location=cluster.location,
-                    project=project,
-                    opts=pulumi.InvokeOutputOptions(parent=self),
-                )
-                refuse_older(cluster, asked, project, self._features)
+            refuse_older(cluster, created, project, self._features)
             if not args.security_group:
                 created.authenticator_groups_config.apply(
                     lambda kept: on(project, lambda known: cluster_fields.refuse_kept_group(kept, cluster, known))

@@ -54,12 +54,20 @@ def older(cluster: Cluster, version: str, autopilot: bool, project: str, feature
 
 
 def refuse_older(
-    cluster: Cluster,
-    found: "pulumi.Output[gcp.container.GetClusterResult]",
-    project: pulumi.Input[str],
-    features: ClusterFeatures,
+    cluster: Cluster, created: "gcp.container.Cluster", project: pulumi.Input[str], features: ClusterFeatures
 ) -> None:
-    """Refuse a cluster of the stack that is too old, by its release channel or its age. The output raises RunError."""
+    """Refuse a cluster of the stack that is too old, by its release channel or its age. An output raises RunError.
+
+    Google is asked once the cluster exists: the state has the version of the last refresh.
+    """
+    if not (features.rdma or features.scale_to_zero):
+        return
+    found = gcp.container.get_cluster_output(
+        name=created.id.apply(lambda _: cluster.name),
+        location=cluster.location,
+        project=project,
+        opts=pulumi.InvokeOutputOptions(parent=created),
+    )
 
     def check(known: list[Any]) -> None:
         if refused := older(cluster, known[0], cluster.is_autopilot, known[1], features):

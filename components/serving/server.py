@@ -83,7 +83,7 @@ class ModelServer(Component, Generic[S_co]):
         super().__init__(name, args, pulumi.ResourceOptions(aliases=former_types(self)))
         self.cluster, self.requires_key = args.place(), args.api_key
         self.space = args.space
-        if placed.section.model_cache and placed.section.model_cache.compile_cache and not args.is_checked:
+        if placed.section.keeps_compiled and not args.is_checked:
             cause = "needs a role on a folder that nothing else may write, and only the program of a stack creates it"
             raise Refused(title, Problem("modelCache.compileCache", cause, "Remove it, or use gke-ai:serving"))
         server, disks = with_storage_class(placed, self)
@@ -302,7 +302,7 @@ def cache_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
     mounts: list[k8s.core.v1.VolumeMountArgsDict] = []
     if server.bucket_mounts:
         mounts.append({"name": CACHE_VOLUME, "mount_path": MOUNT_PATH, "read_only": True})
-    if server.model_cache and server.model_cache.compile_cache:
+    if server.keeps_compiled:
         mounts.append({"name": COMPILED_VOLUME, "mount_path": COMPILED_PATH})
     return mounts
 
@@ -315,7 +315,7 @@ def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
     volumes: list[k8s.core.v1.VolumeArgsDict] = [
         workload.bucket_volume(CACHE_VOLUME, cached.mount.bucket, cached.mount_options, read_only=True)
     ]
-    if cached.section.compile_cache:
+    if server.keeps_compiled:
         options = f"{fuse.MOUNT_OPTIONS},only-dir={compiled_folder(server.namespace, server.name)}"
         volumes.append(workload.bucket_volume(COMPILED_VOLUME, cached.mount.bucket, options, read_only=False))
     if cached.section.file_cache_medium == "memory":

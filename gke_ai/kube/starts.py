@@ -16,7 +16,7 @@ from gke_ai.kube.values import items, mapping, value
 # vllm/v1/worker/gpu_model_runner.py. Each process begins its lines with its name.
 _NUMBER = r"(\d+(?:\.\d+)?) s"
 _LOGGED = {
-    part: re.compile(rf"^(\([^)]*\))?.*{text} {_NUMBER}", re.M)
+    part: re.compile(rf"^(\([^)\n]*\))?.*{text} {_NUMBER}", re.M)
     for part, text in (
         ("weights", "Loading weights took"),
         ("compilation", r"torch\.compile(?: and initial profiling run)? (?:takes|took)"),

@@ -270,7 +270,7 @@ def verified(stack: Stack, found: Outcome) -> Outcome:
 
 def smoked(stack: Stack, found: Outcome) -> Outcome:
     """Returns the outcome with the results of `smoke`."""
-    results = smoke.check_servers(stack, new_console())
+    results = smoke.check_servers(stack, stack.outputs(), new_console())
     for line in smoke.failures(results):
         echo(line)
     answers = []

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gke_ai.catalog.engines.model_cache import COMPILED_SINCE
+from gke_ai.catalog.nodes import durations
 from gke_ai.catalog.nodes.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.kube import starts
@@ -18,7 +20,8 @@ from gke_ai.review.report.preview import Preview, of_interest
 from gke_ai.settings.estimates import cold_start
 from gke_ai.settings.rules import warnings
 from tests.support.examples import cache_example
-from tests.support.recorder import load_stack
+from tests.support.recorder import configuration, load_stack
+from tests.support.replicas import replica
 
 SIZE = 2_614_341_888 * 2
 DISK = 140e6 + 0.28e6 * 200
@@ -199,26 +202,6 @@ def test_the_parts_of_a_start_are_those_of_its_engine(keys: dict[str, Any], part
     assert cold_start.start_seconds(server) == round(sum(seconds for _, seconds in cold_start.start_parts(server)))
 
 
-def replica(name: str, created: str, *times: str, restarts: int = 0, labels: str = "gemma") -> dict[str, Any]:
-    """A pod with the times when it got a node, its container started, and it was ready."""
-    scheduled, started, ready = (f"2026-11-29T10:{time}Z" for time in times)
-    container = {"name": "server", "restartCount": restarts, "state": {"running": {"startedAt": started}}}
-    conditions = [
-        {"type": kind, "status": "True", "lastTransitionTime": time}
-        for kind, time in (("PodScheduled", scheduled), ("Ready", ready))
-    ]
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "llm",
-            "labels": {"app": labels},
-            "creationTimestamp": f"2026-11-29T10:{created}Z",
-        },
-        "spec": {"containers": [{"name": "server"}]},
-        "status": {"conditions": conditions, "containerStatuses": [container]},
-    }
-
-
 DEPLOYMENT: dict[str, Any] = {
     "metadata": {"namespace": "llm", "name": "gemma"},
     "spec": {
@@ -269,3 +252,21 @@ def test_the_log_of_vllm_says_what_its_parts_took() -> None:
     assert dict(starts.logged(draft))["weights"] == pytest.approx(51.77), "a process loads one model after the other"
     for odd in ("", "torch.compile took ... s in total", "Loading weights took 1.2.3 s"):
         assert dict(starts.logged(odd)) == {}
+    # A log is written by whoever made the image. This one takes hours if each line is searched to the end of the log.
+    assert dict(starts.logged("(\n" * 500_000)) == {}
+
+
+def test_the_pages_state_the_seconds_of_the_catalog() -> None:
+    pages = {
+        name: " ".join(Path(f"docs/{name}.md").read_text().split()) for name in ("sleeping", "model-cache", "evidence")
+    }
+    stack = load_stack(configuration("examples/sleeping-server.yaml"))
+    (waking,) = cold_start.wakings(stack.scaled, stack.placed)
+    assert str(waking) in pages["sleeping"].replace("> ", "")
+    weights = 4
+    processes, graphs = durations.ENGINE_PROCESSES.seconds, durations.ENGINE_GRAPHS.seconds
+    eager, kept = weights + processes, weights + processes + graphs
+    compiled = kept + durations.ENGINE_COMPILATION.seconds
+    assert f"started in {kept} s in place of {compiled}" in pages["model-cache"]
+    assert f"and {eager} s with `--enforce-eager`. About {weights} s of each read the weights" in pages["evidence"]
+    assert f"needs vLLM {'.'.join(map(str, COMPILED_SINCE[:2]))}," in pages["model-cache"]

@@ -18,6 +18,7 @@ from gke_ai.ops.smoke import answers
 from gke_ai.ops.smoke import command as smoke
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
+from tests.support.replicas import replica
 
 CREDENTIAL = "ya29.canary-credential"
 # What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).
@@ -390,27 +391,6 @@ def test_the_median_is_the_lower_of_two_and_unknown_times_do_not_count() -> None
     assert smoke.median_and_most([]) == smoke.median_and_most([None]) == ("–", "–")
 
 
-def started() -> dict[str, Any]:
-    """A ready pod, by the times of its start."""
-    at = ("10:00:01", "10:00:09", "10:01:10")
-    scheduled, running, ready = (f"2026-11-29T{time}Z" for time in at)
-    conditions = [
-        {"type": kind, "status": "True", "lastTransitionTime": time}
-        for kind, time in (("PodScheduled", scheduled), ("Ready", ready))
-    ]
-    status = {"name": "server", "restartCount": 0, "state": {"running": {"startedAt": running}}}
-    return {
-        "metadata": {
-            "name": "gemma-0",
-            "namespace": "llm",
-            "labels": {"app": "gemma"},
-            "creationTimestamp": "2026-11-29T10:00:00Z",
-        },
-        "spec": {"containers": [{"name": "server"}]},
-        "status": {"conditions": conditions, "containerStatuses": [status]},
-    }
-
-
 LOG = b"INFO Loading weights took 3.60 seconds\nINFO torch.compile took 19.2 s in total\n"
 
 
@@ -422,7 +402,7 @@ class Started(Cluster):
 
     def respond(self, method: str, path: str, body: dict[str, Any], credential: str | None) -> Answer:
         if path == "/api/v1/namespaces/llm/pods":
-            return 200, {"items": [started()]}
+            return 200, {"items": [replica("gemma-0", "00:00", "00:01", "00:09", "01:10")]}
         if path.startswith("/api/v1/namespaces/llm/pods/gemma-0/log?"):
             assert "limitBytes=" in path, "a log may have gigabytes"
             return self.log

@@ -66,8 +66,8 @@ class Result:
 
 def smoke(stack: Stack) -> int:
     """Checks every server of `stack`. Returns the exit code."""
-    console = new_console()
-    results = check_servers(stack, console)
+    console, outputs = new_console(), stack.outputs()
+    results = check_servers(stack, outputs, console)
     if not results:
         print(f"{stack.name} has no servers: nothing to check.")
         return 0
@@ -76,7 +76,7 @@ def smoke(stack: Stack) -> int:
     if any(result.good for result in results):
         console.print()
         console.print(measures(results))
-    if found := [*starts.starts(stack.cluster(), stack.outputs().get("servers") or [])]:
+    if found := [*starts.starts(stack.cluster(), outputs["servers"])]:
         console.print()
         console.print(starts.table(found))
     for line in (*without_stream(results), *failures(results)):
@@ -84,9 +84,8 @@ def smoke(stack: Stack) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
-def check_servers(stack: Stack, console: Console) -> list[Result]:
-    """Checks every server, some of them through their routes. Returns nothing for a stack without servers."""
-    outputs = stack.outputs()
+def check_servers(stack: Stack, outputs: Mapping[str, Any], console: Console) -> list[Result]:
+    """Checks every server of the outputs, some of them through their routes. Returns nothing if there is none."""
     servers = outputs.get("servers") or []
     if not servers:
         return []

@@ -178,10 +178,11 @@ def _engine_parts(server: AnyServer) -> list[tuple[str, float]]:
     """What an engine does beside reading the weights. Only that of vLLM on GPUs was measured."""
     if server.engine != "vllm":
         return [("the engine", ENGINE_PROCESSES.seconds + ENGINE_COMPILATION.seconds + ENGINE_GRAPHS.seconds)]
-    kept = server.model_cache is not None and server.model_cache.compile_cache
-    compilation = [(f"compilation{' if nothing is kept' if kept else ''}", float(ENGINE_COMPILATION.seconds))]
-    graphs = ("CUDA graphs", float(ENGINE_GRAPHS.seconds))
-    return [("the engine's processes", ENGINE_PROCESSES.seconds), *([*compilation, graphs] if server.compiles else [])]
+    parts: list[tuple[str, float]] = [("the engine's processes", ENGINE_PROCESSES.seconds)]
+    if server.compiles:
+        compilation = "compilation if nothing is kept" if server.keeps_compiled else "compilation"
+        parts += [(compilation, ENGINE_COMPILATION.seconds), ("CUDA graphs", ENGINE_GRAPHS.seconds)]
+    return parts
 
 
 def streams(pool: Pool, image: str, zone: str) -> bool:

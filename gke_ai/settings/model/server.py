@@ -182,6 +182,11 @@ class Server(Workload):
         return "enforce-eager" not in stated and stated.get("optimization-level") != "0"
 
     @property
+    def keeps_compiled(self) -> bool:
+        """Whether what vLLM compiles is kept in the bucket of the model."""
+        return self.model_cache is not None and self.model_cache.compile_cache
+
+    @property
     def engine_settings(self) -> list[EngineSetting]:
         """The keys that the engine takes, whether set or not."""
         fields = type(self).model_fields.items()

@@ -80,7 +80,7 @@ def cache_grants(bucket: str, servers: Sequence[Server]) -> list[Grant]:
             folder=compiled_folder(server.namespace, server.name),
         )
         for server in servers
-        if server.model_cache and server.model_cache.bucket == bucket and server.model_cache.compile_cache
+        if server.keeps_compiled and server.model_cache and server.model_cache.bucket == bucket
     ]
     return [*writers, *readers, *compilers] if readers else []
 

@@ -43,6 +43,10 @@ def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
             yield server, server.model_cache
 
 
+def _compiling(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
+    return ((server, cache) for server, cache in _cached(serving) if cache.compile_cache)
+
+
 @rule
 def engines_read_buckets(stack: ResolvedStack) -> Iterator[Problem]:
     """The server's engine can read a model from a bucket, in the way that the server names."""
@@ -77,9 +81,7 @@ def buckets_of_models_exist(stack: ResolvedStack) -> Iterator[Problem]:
 @rule
 def compiled_code_can_be_kept(stack: ResolvedStack) -> Iterator[Problem]:
     """The server compiles something, and its pods mount the bucket. Its replicas may start at the same time."""
-    for server, cache in _cached(stack.settings.serving):
-        if not cache.compile_cache:
-            continue
+    for server, cache in _compiling(stack.settings.serving):
         path, image, since = server.at("modelCache.compileCache"), server.images[0], COMPILED_SINCE
         if server.engine != "vllm":
             cause = f"{ENGINES[server.engine].title} keeps no compiled code in a folder. It has no effect"
@@ -101,9 +103,7 @@ def compiled_code_is_the_servers_own(stack: ResolvedStack) -> Iterator[Problem]:
     """Nothing but the server writes what vLLM loads as code."""
     loaded = "vLLM loads what is in its folder as code"
     tenants = {tenant.name for tenant in stack.settings.tenants}
-    for server, cache in _cached(stack.settings.serving):
-        if not cache.compile_cache:
-            continue
+    for server, cache in _compiling(stack.settings.serving):
         path, account = server.at("serviceAccount"), _account_of(server)
         users = [other.name for other in stack.workloads if other is not server and _account_of(other) == account]
         if server.namespace in tenants:
