@@ -318,6 +318,24 @@ def test_two_processes_at_once_fill_the_same_folder(folder: Path, hub: FakeHub) 
     assert is_complete(folder)
 
 
+def test_folder_that_another_process_deletes_while_it_is_looked_for_is_made_again(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    mkdir, calls = os.mkdir, []
+
+    def existed_a_moment_ago(path: str, mode: int = 0o777) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", existed_a_moment_ago)
+    output = Output(tmp_path / FILLING / "file")
+    output.write(b"content")
+    output.close()
+    assert output.path.read_bytes() == b"content"
+
+
 def test_process_whose_part_another_one_deleted_finds_the_file_complete(folder: Path, hub: FakeHub) -> None:
     hub.hold_after = 200_000
     slow = start(folder, hub)

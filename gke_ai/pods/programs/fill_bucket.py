@@ -68,11 +68,11 @@ class Output:
         self.path, self.size, self._file = path, 0, -1
         with self._explained():
             for last in (False, True):
-                path.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
                     break
-                except FileNotFoundError:  # a process that has finished deleted the empty folder
+                except (FileNotFoundError, FileExistsError):  # a process that has finished deleted the empty folder
                     if last:
                         raise
 
