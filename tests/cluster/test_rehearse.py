@@ -47,6 +47,9 @@ def test_scaling_the_server_evicts_the_run(emulator: Emulator) -> None:
     (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
     (_, scaled, ready) = [second for second, _ in lane.steps]
     assert 350 <= ready - scaled <= 410, "the container starts in 240 s and loads its model in 120 s"
+    (stake,) = forecast.stakes
+    assert (stake.workload, stake.machine) == (named(RUN), "g2-standard-24")
+    assert 0 < stake.hours <= stake.accelerators * (stake.seconds + 1) / 3600
     assert forecast.settled
     assert f"**{HEADLINE}**" in page.read_text()
     assert "tgi-gemma-deployment" in picture.read_text()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gke_ai.forecast.result.forecast import (
     Nodes,
     OverQuota,
     Server,
+    Stake,
     Start,
     parse,
     read,
@@ -93,6 +95,38 @@ def test_second_replica_preempts_the_run() -> None:
     assert (accelerators.accelerator, accelerators.capacity, accelerators.nodes_before) == ("nvidia-l4", "onDemand", 2)
     assert (accelerators.used_before, accelerators.used_after) == (4, 4)
     assert (accelerators.node_hours_before, accelerators.node_hours_after) == (2.0, 2.0)
+
+
+# The pods of a timeline became ready two hours before it begins.
+BEGAN = datetime.fromisoformat("2026-11-22T11:00:00Z")
+WORKED = Stake(RUN, "nvidia-l4", "onDemand", "g2-standard-24", 2, 2, 7203, 4.002)
+
+
+def test_evicted_run_can_lose_what_its_pods_worked_since_they_were_ready() -> None:
+    assert outcome(replace(scaled_up(), began=BEGAN)).stakes == (WORKED,)
+    assert outcome(scaled_up()).stakes == (), "nobody knows when"
+
+
+def test_deleted_run_can_lose_its_work_and_one_that_ends_or_goes_on_or_a_server_loses_none() -> None:
+    runs = (RUNS, (-1, "node", node("2")), (-1, "pod", pod("j1", JOB, node="node-2")))
+    gone = ((3, "pod", pod("j1", JOB, node="node-2", deleted=True)), (3, "workload", RUNS[2], "gone"))
+    deleted = timeline(*runs, *gone)
+    assert outcome(replace(deleted, began=BEGAN)).stakes == (WORKED,)
+    done = pod("j1", JOB, node="node-2")
+    done["status"]["phase"] = "Succeeded"
+    finished = workload("wj", JOB, 20, flavor="l4", Finished=("True", "Succeeded", "Job finished successfully"))
+    ended = timeline(*runs, (2, "pod", done), (2, "workload", finished), (3, "pod", done, "gone"))
+    replicas = ((-1, "pod", replica("a", node="node-1")), (-1, "workload", workload("wa", POD_A, 30, flavor="l4")))
+    server = timeline((-1, "node", node("1")), *replicas, *((3, kind, item, "gone") for _, kind, item in replicas))
+    assert [end.how for end in outcome(server).ends] == ["Deleted"]
+    for kept in (timeline(*runs), ended, server):
+        assert outcome(replace(kept, began=BEGAN)).stakes == ()
+
+
+def test_pod_that_was_not_ready_before_the_change_has_no_work_to_lose() -> None:
+    runs = (RUNS, (-1, "node", node("2")), (-1, "pod", pod("j1", JOB, node="node-2", ready=False)))
+    stopped = (EVICTED, (3.2, "pod", pod("j1", JOB, node="node-2", deleted=True)))
+    assert outcome(replace(timeline(*runs, *stopped), began=BEGAN)).stakes == ()
 
 
 def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:

@@ -22,6 +22,7 @@ from gke_ai.forecast.result.forecast import (
     Lane,
     Nodes,
     Server,
+    Stake,
     Start,
     Wait,
 )
@@ -109,6 +110,18 @@ def test_who_is_evicted_why_at_what_cost_and_how_often_interrupted_is_in_the_tab
     assert "Not in the sums: no price for g2-standard-12/spot." in rehearsal.remarks(BUSY, gaps)
     upgraded = replace(BUSY, interruptions=(Interruption(named("t/job/a"), "node pool l4", 4, 200, 2, 900),))
     assert rows_of("Interrupted", upgraded) == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
+
+
+def test_work_that_can_be_lost_is_in_hours_and_money_or_names_the_missing_price() -> None:
+    stake = Stake(named("training/job/a"), "nvidia-l4", "spot", "g2-standard-24", 2, 4, 9000, 10.0)
+    forecast = replace(BUSY, stakes=(stake,))
+    row = ("training/job/a", "4 nvidia-l4", "Spot", "g2-standard-24", "2.5 h", "10.00")
+    assert rows_of("Work that can be lost", forecast) == [row]
+    prices = Prices("EUR", "2026-11-20", {"g2-standard-24/spot": Decimal("1.5")})
+    assert rows_of("Work that can be lost", forecast, prices) == [(*row, "7.50")]
+    gaps = Prices("EUR", "", {})
+    assert rows_of("Work that can be lost", forecast, gaps) == [(*row, "no price for g2-standard-24/spot")]
+    assert any("what its checkpoints hold" in remark for remark in rehearsal.remarks(forecast))
 
 
 def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:

@@ -131,7 +131,7 @@ def interrupted(
     result = {}
     members, servers = by_workload(histories), controllers(histories)
     for uid, history in histories.get("Pod", {}).items():
-        at, pod = _end_of(history), history.last
+        at, pod = end_of(history), history.last
         job = histories.get("Job", {}).get(str(owner_of(pod).get("uid", "")))
         counts = is_of_interest(pod, workloads) or (job and pod["metadata"]["namespace"] not in PUBLIC)
         if at is None or not pod["spec"].get("nodeName") or not counts:
@@ -148,7 +148,7 @@ def interrupted(
     return result
 
 
-def _end_of(history: History) -> float | None:
+def end_of(history: History) -> float | None:
     """The second after the change began at which a pod that has run is deleted or fails."""
     if not any((version.get("status") or {}).get("phase") == "Running" for _, version in history.versions):
         return None

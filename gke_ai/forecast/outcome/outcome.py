@@ -12,6 +12,7 @@ from gke_ai.forecast.outcome.cluster import Owners, controllers, ready_steps, re
 from gke_ai.forecast.outcome.interruptions import by_workload, interrupted, interruptions, serves
 from gke_ai.forecast.outcome.queue import Queue, queue
 from gke_ai.forecast.outcome.quota import over_quota, shares
+from gke_ai.forecast.outcome.stakes import stakes
 from gke_ai.forecast.outcome.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.outcome.waits import lacks_node, waits
 from gke_ai.forecast.result.forecast import Count, Duration, Forecast, Lane
@@ -59,6 +60,8 @@ def outcome(
     waiting = waits(objects, queued, by_owner)
     new_waits = [wait for wait in waiting if not wait.before]
     left = {uid: cluster.leaves(node, objects, time, idle) for uid, node in objects.get("Node", {}).items()}
+    stopped = {entry.workload for entries in (evictions, interrupts) for entry in entries}
+    stopped |= {entry.workload for entry in ends if entry.how == "Deleted"}
     touched = {entry.workload for entries in (evictions, starts, new_waits, ends, interrupts) for entry in entries}
     return Forecast(
         stack=stack,
@@ -75,6 +78,7 @@ def outcome(
         waits=waiting,
         ends=ends,
         interruptions=interrupts,
+        stakes=stakes(objects, stopped, time, timeline.began) if timeline.began else (),
         over_quota=over_quota(objects),
         shares=shares(objects),
         nodes=cluster.nodes(objects),

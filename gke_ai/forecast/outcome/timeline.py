@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gke_ai.kube.objects import Object
 
@@ -26,7 +27,8 @@ class Timeline:
     """Observations in the order of their times.
 
     `applied` is the second at which Pulumi had applied the change, `ended` the last second of the watch, and `settled`
-    whether nothing changed any more. `restored` is the age of a restored state when the change begins, in seconds.
+    whether nothing changed any more. `restored` is the age of a restored state when the change begins, in seconds, and
+    `began` the time of the state at second 0, if it is known.
     """
 
     observations: tuple[Observation, ...]
@@ -34,6 +36,7 @@ class Timeline:
     ended: float
     settled: bool
     restored: float = 0.0
+    began: datetime | None = None
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
@@ -103,8 +103,10 @@ class Recorder:
             recorded = list(self._observations)
         observations = (Observation(at - self._begun, kind, item, gone) for at, kind, item, gone in recorded)
         ended = time.monotonic() - self._begun
-        aged = (datetime.now(UTC) - self.restored).total_seconds() - ended if self.restored else 0.0
-        return Timeline(tuple(observations), self._applied - self._begun, ended, settled, aged)
+        began = datetime.now(UTC) - timedelta(seconds=ended)
+        aged = (began - self.restored).total_seconds() if self.restored else 0.0
+        applied = self._applied - self._begun
+        return Timeline(tuple(observations), applied, ended, settled, aged, self.restored or began)
 
     def _follow(self, kind: str) -> None:
         def listed(items: list[Object] | None) -> None:

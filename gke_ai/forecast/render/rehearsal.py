@@ -8,8 +8,9 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from gke_ai.catalog.machines.capacity import title_of
 from gke_ai.forecast.outcome.reasons import why_evicted
+from gke_ai.forecast.render.measures import duration
 from gke_ai.forecast.result import forecast as results
-from gke_ai.forecast.result.forecast import Accelerators, Forecast, Wait
+from gke_ai.forecast.result.forecast import Accelerators, Forecast, Stake, Wait
 from gke_ai.formats.sentences import plural
 from gke_ai.kube.blocks import block_rows
 from gke_ai.kube.names import WorkloadName
@@ -48,6 +49,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
         ("Nodes", ("pool", "machine", "capacity", "before", "added", "removed", "after"), map(_nodes, nodes)),
         ("Blocks", ("block", "before", "pods before", "after", "pods after"), _blocks(forecast)),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
+        _stakes(forecast.stakes, prices),
     ]
     listed = ((title, columns, list(rows)) for title, columns, rows in everything)
     return [(title, columns, rows) for title, columns, rows in listed if rows]
@@ -157,6 +159,25 @@ def _costs(entry: Accelerators, prices: Prices) -> tuple[str, str]:
     return _moved(*of_all), _moved(*idle)
 
 
+def _stakes(entries: Sequence[Stake], prices: Prices | None) -> TableParts:
+    columns: Row = ("run", "accelerators", "capacity", "machine", "ran for", "accelerator-hours")
+    rows = []
+    for entry in entries:
+        accelerators, hours = f"{entry.accelerators} {entry.accelerator}", f"{entry.hours:.2f}"
+        row: Row = (str(entry.workload), accelerators, title_of(entry.capacity), entry.machine)
+        row = (*row, duration(entry.seconds), hours)
+        rows.append((*row, _cost(entry, prices)) if prices else row)
+    return "Work that can be lost", (*columns, *((prices.currency,) if prices else ())), rows
+
+
+def _cost(entry: Stake, prices: Prices) -> str:
+    """What the accelerator-hours of a run cost."""
+    price = prices.of(entry.machine, entry.capacity)
+    if price is None:
+        return prices.gap(f"{entry.machine}/{entry.capacity}")
+    return _money(Decimal(str(entry.hours)) / entry.per_node * price)
+
+
 def _money(amount: Decimal) -> str:
     return f"{amount.quantize(Decimal('0.01'), ROUND_HALF_UP):,}"
 
@@ -181,7 +202,10 @@ def remarks(forecast: Forecast, prices: Prices | None = None) -> list[str]:
     refused = f"The change is refused: {forecast.refused}" if forecast.refused else ""
     priced = [("", f"{entry.machine}/{entry.capacity}") for entry in forecast.accelerators]
     money = prices.remarks(priced) if prices else []
-    return [line for line in (refused, settled, f"{time}.", origin, others, *forecast.notes, *money) if line]
+    lost = (
+        "A run that stops keeps what its checkpoints hold, and loses the rest of its work." if forecast.stakes else ""
+    )
+    return [line for line in (refused, settled, f"{time}.", origin, others, lost, *forecast.notes, *money) if line]
 
 
 def sources(forecast: Forecast) -> TableParts:

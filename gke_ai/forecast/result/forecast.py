@@ -103,6 +103,23 @@ class Interruption:
 
 
 @dataclass(frozen=True, order=True)
+class Stake:
+    """What a run that stops loses at most: the work of its pods since they became ready, `seconds` ago.
+
+    `hours` are accelerator-hours. The run keeps what its checkpoints hold, which a cluster does not show.
+    """
+
+    workload: Name
+    accelerator: str
+    capacity: str
+    machine: str
+    per_node: int
+    accelerators: int
+    seconds: int
+    hours: float
+
+
+@dataclass(frozen=True, order=True)
 class OverQuota:
     """Admitted workloads that use more than the quota at the end: Kueue lets them run, and admits no others.
 
@@ -256,6 +273,7 @@ class Forecast:
     waits: tuple[Wait, ...] = ()
     ends: tuple[End, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
+    stakes: tuple[Stake, ...] = ()
     over_quota: tuple[OverQuota, ...] = ()
     shares: tuple[Share, ...] = ()
     nodes: tuple[Nodes, ...] = ()
