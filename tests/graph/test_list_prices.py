@@ -76,6 +76,12 @@ def test_list_prices_of_machines_with_the_same_parts_agree() -> None:
                 assert price.per_hour / machine.chips == of_other.per_hour / peer.chips, (key, other)
 
 
+def test_list_prices_of_machines_with_one_gpu_grow_by_their_vcpus() -> None:
+    for region, mode in (("us-central1", "onDemand"), ("us-central1", "spot"), ("us-west4", "onDemand")):
+        prices = {cpus: LIST_PRICES[region, f"g2-standard-{cpus}/{mode}"].per_hour for cpus in (4, 8, 12, 16, 32)}
+        assert {(prices[cpus] - prices[4]) / (cpus - 4) for cpus in (8, 16, 32)} == {(prices[12] - prices[4]) / 8}
+
+
 # ---------------------------------------------------------------- which price counts
 def test_own_table_wins_over_google_s_answer_and_its_answer_over_the_list() -> None:
     asked = Calibration.model_validate({"spotPrices": [SPOT]})
@@ -90,7 +96,7 @@ def test_own_table_wins_over_google_s_answer_and_its_answer_over_the_list() -> N
 def test_a_gap_is_named_and_neither_zero_nor_the_price_of_a_neighbor() -> None:
     assert DEFAULT.of("g2-standard-24", "flexStart") is None, "another mode"
     assert DEFAULT.of("ct6e-standard-4t", "spot") is None, "another region"
-    assert DEFAULT.of("g2-standard-16", "spot") is None, "another machine"
+    assert DEFAULT.of("a2-highgpu-1g", "spot") is None, "another machine"
     gaps = DEFAULT.remarks([("", "g2-standard-24/flexStart"), ("us-east5", "g2-standard-24/spot")])
     assert gaps == [
         "Not in the sums: no price for g2-standard-24/spot in us-east5.",
