@@ -7,7 +7,7 @@ Ids, and the other forms that an import accepts, are the provider's:
 | Cluster | projects/P/locations/L/clusters/C | P/L/C, L/C |
 | NodePool | projects/P/locations/L/clusters/C/nodePools/N | P/L/C/N, L/C/N |
 | Bucket | NAME | P/NAME |
-| BucketIAMMember | b/BUCKET/ROLE/MEMBER | b/BUCKET ROLE MEMBER |
+| BucketIAMMember | b/BUCKET/ROLE/MEMBER, with a condition also /TITLE/DESCRIPTION/EXPRESSION | b/BUCKET ROLE MEMBER |
 | Account | projects/P/serviceAccounts/EMAIL | EMAIL |
 | IAMMember (account) | projects/P/serviceAccounts/EMAIL/ROLE/MEMBER | projects/P/serviceAccounts/EMAIL ROLE MEMBER |
 | IAMMember (project) | P/ROLE/MEMBER | P ROLE MEMBER |

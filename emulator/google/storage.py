@@ -86,6 +86,10 @@ class Bucket(Resource):
         return outputs
 
 
+# The parts of an id that a condition adds.
+CONDITION = ("title", "description", "expression")
+
+
 class BucketIAMMember(Resource):
     """A member's role on a bucket."""
 
@@ -104,11 +108,14 @@ class BucketIAMMember(Resource):
         return inputs | {"bucket": self._bucket(inputs)} if isinstance(inputs["bucket"], str) else inputs
 
     def identity(self, inputs: Properties) -> str:
-        return f"b/{self._bucket(inputs)}/{inputs['role']}/{inputs['member']}"
+        grant = f"b/{self._bucket(inputs)}/{inputs['role']}/{inputs['member']}"
+        condition = inputs.get("condition")
+        return "/".join((grant, *(condition.get(key, "") for key in CONDITION))) if condition else grant
 
     def imported(self, id: str) -> str:
+        # The member with its condition, of which an expression has spaces.
         forms = (
-            r"b/(?P<bucket>[^/ ]+)[ /](?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)[ /](?P<member>\S+)",
+            r"b/(?P<bucket>[^/ ]+)[ /](?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)[ /](?P<member>.+)",
         )
         return self.identity(match(forms, id, "member of a bucket"))
 

@@ -324,6 +324,18 @@ def test_a_grant_waits_for_the_project_s_identity_pool(cloud: Engine) -> None:
     assert cloud.create(MEMBER, GRANT)[0] == id, "a grant that is there is granted again"
 
 
+def test_a_grant_with_a_condition_is_another_one_than_that_without(standard: Engine) -> None:
+    standard.create(BUCKET, MODEL_BUCKET)
+    condition = {
+        "title": "folder",
+        "expression": 'resource.name.startsWith("projects/_/buckets/b/objects/f/") || false',
+    }
+    whole, part = (standard.create(MEMBER, inputs) for inputs in (GRANT, GRANT | {"condition": condition}))
+    assert part[0] == f"{whole[0]}/folder//{condition['expression']}"
+    for id, outputs in (whole, part):
+        assert standard.read(MEMBER, id)[1] == outputs
+
+
 def test_a_grant_with_another_project_s_number_is_refused(standard: Engine) -> None:
     standard.create(BUCKET, MODEL_BUCKET)
     with pytest.raises(Refused, match=f"that of {PROJECT} is {project_number(PROJECT)}"):
