@@ -307,7 +307,9 @@ finally:
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_second_ctrl_c_does_not_stop_the_cleaning_up(first: signal.Signals) -> None:
-    command = [sys.executable, "-c", TWO_SIGNALS, str(int(first))]
+    # A terminal's program. Under nohup, these tests inherit that the signal is ignored.
+    program = f"import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n{TWO_SIGNALS}"
+    command = [sys.executable, "-c", program, str(int(first))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "cleaned up\n"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "The rehearsal was stopped.")
