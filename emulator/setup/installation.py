@@ -52,7 +52,7 @@ GROUPS = {
     # Of `make test`: earlier releases are for the nightly tests.
     "tests": (*(name for name in BY_NAME if name not in NIGHTLY), DEVELOPMENT),
 }
-ENVIRONMENT_SECONDS = 60  # to create the Python environment, measured as Tool.seconds
+ENVIRONMENT_SECONDS = 140  # to create the Python environment, measured as Tool.seconds
 # Modules that are built in parallel: while one is downloaded or linked, the other keeps the cores busy.
 AT_ONCE = 2
 SHIM = """#!/bin/sh

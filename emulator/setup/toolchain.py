@@ -102,7 +102,7 @@ class Tool:
         module: The module that pins the tool.
         requires: The Go module whose version is the tool's version.
         packages: The Go package of each program, by program.
-        seconds: Build time on two cores with an empty cache, measured 2026-11-21. Set-up estimates the time left
+        seconds: Build time on two cores with an empty cache, measured 2026-11-29. Set-up estimates the time left
             from it.
         version_arguments: Arguments that make a program print its version, by program. Empty if it has none.
         edits: What differs from the release, in a program that says so by its name. Other edits need another name.
@@ -198,7 +198,7 @@ TOOLS = (
             name: f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         },
-        seconds=270,
+        seconds=360,
         version_arguments={
             "kube-apiserver": ("--version",),
             "kube-controller-manager": ("--version",),
@@ -219,7 +219,7 @@ TOOLS = (
         KUEUE,
         "sigs.k8s.io/kwok",
         {"kwok": "sigs.k8s.io/kwok/cmd/kwok", "kwokctl": "sigs.k8s.io/kwok/cmd/kwokctl"},
-        seconds=20,
+        seconds=100,
         version_arguments={"kwok": ("--version",), "kwokctl": ("--version",)},
     ),
     Tool(
@@ -227,10 +227,10 @@ TOOLS = (
         KUEUE,
         "helm.sh/helm/v3",
         {"helm": "helm.sh/helm/v3/cmd/helm"},
-        seconds=12,
+        seconds=25,
         version_arguments={"helm": ("version", "--short")},
     ),
-    Tool("kueue", KUEUE, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
+    Tool("kueue", KUEUE, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=130),
     # Kueue for simulations: it tries waiting workloads again 1 ms after quota is free, not 1 s, and the clock of past
     # usage is the time of its configuration file. docs/decisions/0016-simulated-time.md
     Tool(
@@ -238,7 +238,7 @@ TOOLS = (
         KUEUE,
         "sigs.k8s.io/kueue",
         {"kueue-v0.19.2-simulated": "sigs.k8s.io/kueue/cmd/kueue"},
-        seconds=40,
+        seconds=80,
         edits=(
             Edit(
                 "sigs.k8s.io/kueue",
@@ -271,13 +271,13 @@ TOOLS = (
             ),
         ),
     ),
-    Tool("jobset", KUEUE, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),
+    Tool("jobset", KUEUE, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=10),
     Tool(
         "pulumi",
         PULUMI,
         "github.com/pulumi/pulumi/pkg/v3",
         {"pulumi": "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"},
-        seconds=150,
+        seconds=240,
         version_arguments={"pulumi": ("version",)},
     ),
     Tool(
@@ -285,14 +285,14 @@ TOOLS = (
         Module("prometheus"),
         "github.com/prometheus/prometheus",
         {"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"},
-        seconds=115,
+        seconds=200,
     ),
     Tool(
         "prometheus-adapter",
         Module("prometheus-adapter"),
         "sigs.k8s.io/prometheus-adapter",
         {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
-        seconds=95,
+        seconds=135,
     ),
     Tool(
         "endpoint-picker",
@@ -300,7 +300,7 @@ TOOLS = (
         "sigs.k8s.io/gateway-api-inference-extension",
         # It reads metrics of pods through a proxy, because their addresses lead nowhere on this machine.
         {"epp-v1.5.0-proxied": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"},
-        seconds=120,
+        seconds=180,
         edits=(
             Edit(
                 "sigs.k8s.io/gateway-api-inference-extension",
@@ -315,7 +315,7 @@ TOOLS = (
         INFERENCE_EXTENSION,
         "sigs.k8s.io/gateway-api-inference-extension",
         {"bbr": "sigs.k8s.io/gateway-api-inference-extension/cmd/bbr"},
-        seconds=10,
+        seconds=15,
     ),
     Tool(
         "kubeflow-trainer",
@@ -337,7 +337,7 @@ TOOLS = (
         Module("pulumi-yaml"),
         "github.com/pulumi/pulumi-yaml",
         {"yaml-language-host": "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml"},
-        seconds=90,
+        seconds=130,
     ),
     # Checks the workflows in make lint.
     Tool(
@@ -345,7 +345,7 @@ TOOLS = (
         Module("actionlint"),
         "github.com/rhysd/actionlint",
         {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
-        seconds=15,
+        seconds=25,
         version_arguments={"actionlint": ("-version",)},
     ),
     # Earlier releases: a rehearsal runs the cluster's own, and `make rehearse UPGRADE=…` and tests upgrade from them.
