@@ -12,7 +12,8 @@ from emulator.machine.polling import poll_until
 from emulator.nodes import objects as nodes
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, ZONE
 
-READY_SECONDS = 60
+# A busy machine with several clusters has needed more than a minute.
+READY_SECONDS = 180
 _NODES = "/api/v1/nodes"
 
 

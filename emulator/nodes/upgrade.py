@@ -51,6 +51,8 @@ _NODES = "/api/v1/nodes"
 COMPRESSION = 60.0
 # Between two tries to evict a pod.
 PAUSE = 0.2
+# For pods that are deleted at once to be gone.
+ENDED_SECONDS = 60
 # Until a recorder has seen a mark before its consequence.
 SEEN = 0.3
 TOO_MANY, SEVERAL_BUDGETS, NOT_FOUND = 429, 500, 404
@@ -171,7 +173,7 @@ class Upgrade:
                 if not metadata.get("deletionTimestamp"):
                     self.say(f"GKE deletes pod {metadata['namespace']}/{metadata['name']} {when}, despite its budget.")
                 self.api.delete(f"{_path(pod)}?gracePeriodSeconds=0")
-            poll_until(lambda: not self._pods(node), READY_SECONDS)
+            poll_until(lambda: not self._pods(node), ENDED_SECONDS)
 
     def _soak(self, drained: list[Object], seconds: int) -> None:
         """Waits, and asks again to evict the pods whose budget refused it before."""
