@@ -129,6 +129,25 @@ def test_pod_that_was_not_ready_before_the_change_has_no_work_to_lose() -> None:
     assert outcome(replace(timeline(*runs, *stopped), began=BEGAN)).stakes == ()
 
 
+def test_pod_without_the_time_of_its_readiness_ends_in_no_error() -> None:
+    """Kubernetes does not require the time, so a snapshot may lack it."""
+    before = pod("j1", JOB, node="node-2")
+    for condition in before["status"]["conditions"]:
+        del condition["lastTransitionTime"]
+    stopped = (EVICTED, (3.2, "pod", pod("j1", JOB, node="node-2", deleted=True)))
+    forecast = outcome(replace(timeline(RUNS, (-1, "node", node("2")), (-1, "pod", before), *stopped), began=BEGAN))
+    assert [entry.workload for entry in forecast.evictions] == [RUN]
+    assert forecast.stakes == ()
+
+
+def test_interrupted_run_can_lose_its_work() -> None:
+    runs = (RUNS, (-1, "node", node("2")), (-1, "pod", pod("j1", JOB, node="node-2")))
+    drained = ((2, "node", node("2", closed=True)), (3, "pod", pod("j1", JOB, node="node-2", deleted=True)))
+    forecast = outcome(replace(timeline(*runs, *drained), began=BEGAN))
+    assert [entry.cause for entry in forecast.interruptions] == ["node pool l4"]
+    assert forecast.stakes == (WORKED,)
+
+
 def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
     run = Lane("workload", "llm/job/finetune", ((0, "running"), (3, "evicted")))
     # The pod is held back for 5 s, from 4.2 s to 9.2 s: 5 minutes on Google Cloud.

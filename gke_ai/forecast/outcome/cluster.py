@@ -20,6 +20,7 @@ from gke_ai.kube.workloads import SERVERS, is_server
 from gke_ai.workspace.emulation import CAPACITY
 
 PoolKey = tuple[str, str, str]
+Machine = tuple[str, str, str, int]
 # Workloads by the uid of their owner, and by stable name.
 Owners = Mapping[WorkloadName | str, History]
 # A node that loses its pods within this time of its own end is drained, not idle.
@@ -81,6 +82,11 @@ def capacity_of(node: Object) -> str:
     return annotation(node, CAPACITY) or capacity_mode(node)
 
 
+def machine_of(node: Object) -> Machine:
+    """Returns the accelerator of a node, its capacity mode, its machine type, and how many accelerators it has."""
+    return accelerator_type(node), capacity_of(node), label(node, INSTANCE_TYPE), accelerators_on(node)
+
+
 def nodes(histories: Histories) -> tuple[Nodes, ...]:
     """Returns the pools with nodes that are added, removed or kept."""
     pools: dict[PoolKey, list[History]] = defaultdict(list)
@@ -105,11 +111,10 @@ def accelerators(
 
     Nodes at the end stay until the horizon. `left` has the second at which each node is deleted, by uid.
     """
-    groups: dict[tuple[str, str, str, int], list[History]] = defaultdict(list)
+    groups: dict[Machine, list[History]] = defaultdict(list)
     for history in histories.get("Node", {}).values():
-        if count := accelerators_on(history.last):
-            node = history.last
-            groups[accelerator_type(node), capacity_of(node), label(node, INSTANCE_TYPE), count].append(history)
+        if accelerators_on(history.last):
+            groups[machine_of(history.last)].append(history)
     used_before, used_after = used_on_nodes(histories, 0.0), used_on_nodes(histories, ended)
     result = []
     for key, members in sorted(groups.items()):
