@@ -11,7 +11,7 @@ from emulator.cloud.store import Record, Store, project_number
 from emulator.google import rest
 from emulator.google.principals import member_problems, workload_principal
 from emulator.google.refusals import Problem, bad_request
-from emulator.google.resource import Properties, Resource, match
+from emulator.google.resource import MEMBER, Properties, Resource, grant_id, match
 from emulator.pulumi.plugin import Refused
 from gke_ai.catalog.fabric.rdma import agent
 from gke_ai.catalog.project.identities import is_account_id
@@ -154,7 +154,7 @@ class _Member(Resource):
         raise NotImplementedError
 
     def identity(self, inputs: Properties) -> str:
-        return f"{self._target(inputs)}/{inputs['role']}/{inputs['member']}"
+        return grant_id(self._target(inputs), inputs)
 
     def may_create(self, record: Record) -> None:
         """Checks the member. As in the provider, an existing grant may be created again."""
@@ -185,7 +185,7 @@ class ServiceAccountIAMMember(_Member):
 
     def imported(self, id: str) -> str:
         account = r"(?P<serviceAccountId>projects/[^/ ]+/serviceAccounts/[^/ ]+)"
-        return self.identity(match((rf"{account}[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a service account"))
+        return self.identity(match((rf"{account}[/ ]{_ROLE}[/ ]{MEMBER}",), id, "member of a service account"))
 
     def owner(self, inputs: Properties) -> str:
         return self._target(inputs).split("/")[1]
@@ -206,4 +206,4 @@ class ProjectIAMMember(_Member):
         return str(inputs["project"])
 
     def imported(self, id: str) -> str:
-        return self.identity(match((rf"(?P<project>[^/ ]+)[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a project"))
+        return self.identity(match((rf"(?P<project>[^/ ]+)[/ ]{_ROLE}[/ ]{MEMBER}",), id, "member of a project"))

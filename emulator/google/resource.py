@@ -7,7 +7,7 @@ Ids, and the other forms that an import accepts, are the provider's:
 | Cluster | projects/P/locations/L/clusters/C | P/L/C, L/C |
 | NodePool | projects/P/locations/L/clusters/C/nodePools/N | P/L/C/N, L/C/N |
 | Bucket | NAME | P/NAME |
-| BucketIAMMember | b/BUCKET/ROLE/MEMBER, with a condition also /TITLE/DESCRIPTION/EXPRESSION | b/BUCKET ROLE MEMBER |
+| BucketIAMMember | b/BUCKET/ROLE/MEMBER | b/BUCKET ROLE MEMBER |
 | Account | projects/P/serviceAccounts/EMAIL | EMAIL |
 | IAMMember (account) | projects/P/serviceAccounts/EMAIL/ROLE/MEMBER | projects/P/serviceAccounts/EMAIL ROLE MEMBER |
 | IAMMember (project) | P/ROLE/MEMBER | P ROLE MEMBER |
@@ -21,6 +21,8 @@ Ids, and the other forms that an import accepts, are the provider's:
 | Router | projects/P/regions/R/routers/N | P/R/N |
 | RouterNat | P/R/ROUTER/N | projects/P/regions/R/routers/ROUTER/N |
 | Service | P/SERVICE | |
+
+The id of a member with a condition also has /TITLE/DESCRIPTION/EXPRESSION.
 """
 
 from __future__ import annotations
@@ -276,6 +278,21 @@ def merged(inputs: Any, decided: Any) -> Any:
 def now() -> str:
     """The current time in the API's form."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+
+
+# Only a condition has spaces.
+MEMBER = r"(?P<member>\S+(/[^/]*/[^/]*/.+)?)"
+
+
+def grant_id(target: str, inputs: Properties) -> str:
+    """The id of a member's role on a resource. A condition is a part of it."""
+    grant = f"{target}/{inputs['role']}/{inputs['member']}"
+    condition = inputs.get("condition")
+    return (
+        f"{grant}/{condition['title']}/{condition.get('description', '')}/{condition['expression']}"
+        if condition
+        else grant
+    )
 
 
 def match(patterns: Iterable[str], id: str, resource: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from emulator.cloud.store import RUNNING, Record, Store, project_number
 from emulator.google.iam import require_identity_pool
 from emulator.google.principals import member_problems
 from emulator.google.refusals import Problem
-from emulator.google.resource import Cloud, Properties, Resource, match, now
+from emulator.google.resource import MEMBER, Cloud, Properties, Resource, grant_id, match, now
 from emulator.pulumi.plugin import Refused
 
 SECRET = "gcp:secretmanager/secret:Secret"
@@ -47,11 +47,11 @@ class SecretIamMember(Resource):
         return self._secret(inputs).split("/")[1]
 
     def identity(self, inputs: Properties) -> str:
-        return f"{self._secret(inputs)}/{inputs['role']}/{inputs['member']}"
+        return grant_id(self._secret(inputs), inputs)
 
     def imported(self, id: str) -> str:
         secret = r"projects/(?P<project>[^/ ]+)/secrets/(?P<secretId>[^/ ]+)"
-        return self.identity(match((rf"{secret}[/ ]{_ROLE}[/ ](?P<member>\S+)",), id, "member of a secret"))
+        return self.identity(match((rf"{secret}[/ ]{_ROLE}[/ ]{MEMBER}",), id, "member of a secret"))
 
     def facts(self, inputs: Properties) -> dict[str, Any]:
         return {}

@@ -10,7 +10,7 @@ from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, project_number
 from emulator.google import bucket_rules, rest
 from emulator.google.iam import require_identity_pool
 from emulator.google.refusals import Problem
-from emulator.google.resource import Properties, Resource, match, merged, now
+from emulator.google.resource import MEMBER, Properties, Resource, grant_id, match, merged, now
 from emulator.pulumi.plugin import Refused
 
 BUCKET = "gcp:storage/bucket:Bucket"
@@ -86,10 +86,6 @@ class Bucket(Resource):
         return outputs
 
 
-# The parts of an id that a condition adds.
-CONDITION = ("title", "description", "expression")
-
-
 class BucketIAMMember(Resource):
     """A member's role on a bucket."""
 
@@ -108,15 +104,10 @@ class BucketIAMMember(Resource):
         return inputs | {"bucket": self._bucket(inputs)} if isinstance(inputs["bucket"], str) else inputs
 
     def identity(self, inputs: Properties) -> str:
-        grant = f"b/{self._bucket(inputs)}/{inputs['role']}/{inputs['member']}"
-        condition = inputs.get("condition")
-        return "/".join((grant, *(condition.get(key, "") for key in CONDITION))) if condition else grant
+        return grant_id(f"b/{self._bucket(inputs)}", inputs)
 
     def imported(self, id: str) -> str:
-        # The member with its condition, of which an expression has spaces.
-        forms = (
-            r"b/(?P<bucket>[^/ ]+)[ /](?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)[ /](?P<member>.+)",
-        )
+        forms = (rf"b/(?P<bucket>[^/ ]+)[ /](?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)[ /]{MEMBER}",)
         return self.identity(match(forms, id, "member of a bucket"))
 
     def owner(self, inputs: Properties) -> str:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_list_prices_of_machines_with_the_same_parts_agree() -> None:
 
 
 def test_list_prices_of_machines_with_one_gpu_grow_by_their_vcpus() -> None:
-    for region, mode in (("us-central1", "onDemand"), ("us-central1", "spot"), ("us-west4", "onDemand")):
+    for region, mode in product(("us-central1", "us-west4"), ("onDemand", "spot")):
         prices = {cpus: LIST_PRICES[region, f"g2-standard-{cpus}/{mode}"].per_hour for cpus in (4, 8, 12, 16, 32)}
         assert {(prices[cpus] - prices[4]) / (cpus - 4) for cpus in (8, 16, 32)} == {(prices[12] - prices[4]) / 8}
 
