@@ -10,6 +10,8 @@ import pytest
 import yaml
 from jsonschema.protocols import Validator
 
+from emulator.setup.installation import ENVIRONMENT_SECONDS
+from emulator.setup.toolchain import BY_NAME, TOOLS
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.reading import read
 from gke_ai.settings.schema import schema
@@ -113,6 +115,16 @@ def part_of(part: Any, whole: Any) -> bool:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 1100
+
+
+def test_the_pages_say_how_long_tools_are_built() -> None:
+    first_up = sum(
+        BY_NAME[name].seconds for name in ("kubernetes", "etcd", "kwok", "pulumi", "helm", "kueue", "jobset")
+    )
+    assert 15 < (first_up + ENVIRONMENT_SECONDS) / 60 < 20
+    assert "in twenty minutes on two cores" in (ROOT / "README.md").read_text()
+    whole = sum(tool.seconds for tool in TOOLS) + ENVIRONMENT_SECONDS
+    assert f"every tool, in about {round(whole / 600)}0 minutes on two cores" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_the_front_page_lists_every_page() -> None:
